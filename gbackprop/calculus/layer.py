@@ -95,8 +95,8 @@ class Nodes:
     """
 
     input_shape: Shape
-    wrt: frozenset[str] | None = None
-    training: bool = False
+    wrt: frozenset[str] | None
+    training: bool
     leaves: list[Leaf] = field(default_factory=list)
     names: dict[int, str] = field(default_factory=dict)
 
@@ -284,7 +284,7 @@ def leaves_of(
     network: Layer, shape: Shape, nodes: Nodes | None = None, source: int = INPUT, training: bool = False
 ) -> list[Leaf]:
     """Return a layer, or the layers inside a container, in the order of computation, after those in `nodes`."""
-    nodes = nodes or Nodes(shape, training=training)
+    nodes = nodes or Nodes(shape, None, training)
     network.place(nodes, "", source)
     return nodes.leaves
 

@@ -26,6 +26,13 @@ def picture(got, want, tolerance=1e-11):
     return Picture("J", "mjp", *axes, 1, got, want, float(np.abs(want).max()), "complex step", tolerance)
 
 
+@pytest.mark.parametrize(("shape", "some", "words"), [
+    ((6,), 6, "x, 6"), ((2, 3), 6, "x, 6 (2×3)"), ((2, 3, 1), 4, "x, 4 of 6 (2×3×1)"), ((), 1, "x, 1"),
+])  # fmt: skip
+def test_an_axis_says_its_size_and_its_shape(shape, some, words):
+    assert str(Axis("x", shape, np.arange(some))) == words
+
+
 def test_the_worst_entry_is_marked_with_both_values():
     want = np.array([[1.0, 2.0], [4.0, 0.0]])
     got = want + np.array([[0, 1e-12], [-0.25, 0]])

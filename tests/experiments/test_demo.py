@@ -233,6 +233,7 @@ def test_same_seed_same_run(judged, tmp_path, monkeypatch):
 
 
 def test_the_picture_shows_what_the_sweep_says(judged, tmp_path, monkeypatch):
+    from matplotlib.colors import to_rgba
     from matplotlib.figure import Figure
 
     from gbackprop.experiments import demo
@@ -264,6 +265,8 @@ def test_the_picture_shows_what_the_sweep_says(judged, tmp_path, monkeypatch):
     for axes, n in zip(images, order, strict=True):
         label, answer = (batch.images.classes[some[n]] for some in (batch.y, batch.answers))
         assert (axes.get_title(), axes.get_xlabel()) == (label, f"→ {answer}\n{norms[n]:.2g}")
+        color = picture.RIGHT if label == answer else picture.WRONG
+        assert (axes.xaxis.label.get_color(), axes.spines["top"].get_edgecolor()) == (color, to_rgba(color))
         np.testing.assert_array_equal(axes.images[0].get_array(), batch.x[n, 0])
         assert axes.images[0].get_clim() == (0, 1)
 

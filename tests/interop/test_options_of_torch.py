@@ -181,13 +181,14 @@ OPTIONS = {
     "bilinear": (lambda m, y: F.bilinear(y, y.tanh(), m.cube), (6,)),
     "embedding": (lambda m, y: F.embedding(torch.tensor([0, 2, 2]), m.square, padding_idx=2) + y, (3, 6)),
     "logit": (lambda m, y: torch.logit(y.sigmoid(), eps=0.4), (6,)),
-    "log of other bases": (lambda m, y: y.abs().log2() + y.abs().log10() + torch.xlogy(y, y.abs()), (6,)),
+    "log of other bases": (lambda m, y: (y.abs() + 1).log2() + (y.abs() + 2).log10(), (6,)),
+    "product with a log": (lambda m, y: torch.xlogy(y, y.abs()), (6,)),
     "smooth": (lambda m, y: torch.logaddexp(y, y.tanh()) + torch.hypot(y, m.v), (6,)),
 }  # fmt: skip
 REFUSED = {
     "rrelu", "prelu", "nan to num", "deviation and mean", "norm, infinite", "norm, p", "norm of matrices", "distance",
     "float power", "floor", "remainder", "grid", "cropping", "tensordot",
-    "embedding", "logit", "log of other bases", "smooth", "antialias",
+    "embedding", "logit", "product with a log", "smooth", "antialias",
 }  # fmt: skip
 """Those that are refused with a message; all others have to be right."""
 

@@ -12,7 +12,7 @@ from gbackprop.array import array_module
 from gbackprop.layers import Elementwise, Layer
 from gbackprop.layers.elementwise.activation import sigmoid
 from gbackprop.testing import check_layer
-from gbackprop.testing.cases import LAYERS
+from gbackprop.testing.cases import ALL_LAYERS, LAYERS
 from gbackprop.testing.strategies import layer_cases
 
 COMPLEX_ERROR = 1e-12
@@ -29,6 +29,16 @@ def test_every_row(row):
     dense = {"curvature"} if layer.curvature == "dense" else set()
     in_training = {"curvature", "mjp"} if layer.in_training else set()  # equal numbers have no deviation
     assert missing - in_training == (lacking(layer)[0] | dense) - in_training
+
+
+@pytest.mark.parametrize("row", [row for row in ALL_LAYERS if row.definition and row.layer().parameters], ids=str)
+def test_each_row_is_its_definition_where_no_parameter_is_as_it_begins(row):
+    """Biases begin as 0 and scales as 1 in some: what is done with them could be missing."""
+    layer, rng = row.layer(), np.random.default_rng(7)
+    for name, value in layer.parameters.items():
+        value[...] = rng.uniform(0.3, 1.2, value.shape)
+    got, want = layer.forward(row.x())[0], row.reference(layer)(row.x())
+    np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-11 * abs(want).max())
 
 
 @pytest.mark.parametrize("row", one_in(5, LAYERS), ids=str)

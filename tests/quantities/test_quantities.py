@@ -187,6 +187,19 @@ def test_the_estimate_of_memory_knows_the_size_of_a_reduction():
         gb.backward(*PROBLEM, Large(), memory="64MiB")
 
 
+@pytest.mark.parametrize("parameter", ["weight", "bias"])
+@pytest.mark.parametrize("name", [name for name in REDUCTIONS if name != "moments"])
+def test_the_size_of_a_reduction_is_that_of_its_result(name, parameter):
+    layer, n = layers.Linear(5, 3), 2
+    layer.dtype = "float64"
+    jacobian = layer.parameter_jacobians(layer.forward(np.ones((n, 5)))[1])[parameter]
+    arriving = {"input_square": (), "average_kronecker": (np.ones((3, 3)), (3,))}.get(name, (np.ones((4, n, 3)), None))
+    value, reduction = getattr(jacobian, name)(*arriving), REDUCTIONS[name]
+    of_scalar = name == "input_square" and parameter == "bias"  # A of a bias is 1, of no size
+    expected = (n if reduction.per_sample else 1) * reduction.size({"weight": (3, 5), "bias": (3,)}[parameter])
+    assert expected == (0 if of_scalar else np.size(value))
+
+
 @pytest.mark.parametrize("name", ["moments", "batch", "square_norm"])
 def test_a_mean_is_of_a_sum_over_samples(name):
     with pytest.raises(ValueError, match=f"statistic '{name}': expected mean=False, as it is no sum over samples"):

@@ -183,7 +183,7 @@ class ComposedOperation(Operation):
     """A row that is composed of layers: in a network these stand in its place, with names below its own."""
 
     def output_shape(self, *shapes: Shape) -> Shape:
-        nodes = Nodes(())
+        nodes = Nodes((), None, False)
         sources = [nodes.add(f"input {i}", Given(shape)) for i, shape in enumerate(shapes)]
         return nodes.leaves[self.place(nodes, "", *sources)].output_shape
 

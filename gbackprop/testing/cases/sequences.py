@@ -48,8 +48,12 @@ def attention(x: np.ndarray, *, heads: int, causal: bool = False, **parameters: 
 def encoder(
     x: np.ndarray, *, heads: int, eps: float = 1e-5, norm_first: bool = False, **parameters: np.ndarray
 ) -> np.ndarray:
-    """Compute an encoder layer with tanh as its activation; norms' γ and β are 1 and 0, as they are drawn."""
-    norm = partial(plain.over_last, normalized_shape=x.shape[2], eps=eps)
+    """Compute an encoder layer with tanh as its activation, with torch's parameters."""
+
+    def norm(z: np.ndarray, name: str) -> np.ndarray:
+        weight, bias = parameters[f"{name}.weight"], parameters[f"{name}.bias"]
+        return plain.over_last(z, weight, bias, normalized_shape=x.shape[2], eps=eps)
+
     own: dict[str, Any] = {name.removeprefix("self_attn."): value for name, value in parameters.items()}
 
     def feed_forward(z: np.ndarray) -> np.ndarray:
@@ -57,10 +61,10 @@ def encoder(
         return hidden @ parameters["linear2.weight"].T + parameters["linear2.bias"]
 
     if norm_first:
-        y = x + attention(norm(x), heads=heads, **own)
-        return y + feed_forward(norm(y))
-    y = norm(x + attention(x, heads=heads, **own))
-    return norm(y + feed_forward(y))
+        y = x + attention(norm(x, "norm1"), heads=heads, **own)
+        return y + feed_forward(norm(y, "norm2"))
+    y = norm(x + attention(x, heads=heads, **own), "norm1")
+    return norm(y + feed_forward(y), "norm2")
 
 
 def rnn_step(a: np.ndarray, b: np.ndarray, h: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
