@@ -17,6 +17,7 @@ from gbackprop.testing.audit.command import shipped_functions
 from gbackprop.testing.audit.findings import Auditor
 from gbackprop.testing.certificate.enclosure import IV, Enclosed
 from gbackprop.testing.certificate.notation import FormulaError
+from gbackprop.testing.certificate.subjects import settings_of
 from gbackprop.testing.certificate.sweep import _piece
 
 EXAMPLE = run_path(str(Path(__file__).parents[2] / "examples" / "audit_a_layer.py"))
@@ -56,6 +57,14 @@ def test_all_activations_and_losses_are_among_these():
     smooth = {each for each in vars(layers) if isinstance(getattr(layers, each), type)}
     own = {each for each in smooth if issubclass(getattr(layers, each), Elementwise)} - {"Elementwise", "Gated"}
     assert own | {"PReLU", "Dropout"} | (set(losses.__all__) - {"Loss"}) <= found
+
+
+def test_a_layer_that_draws_is_certified_for_each_number_that_it_draws():
+    found = [*settings_of(layers.Dropout(0.2), -1.0, 1.0)]
+    assert [each.title for each in found] == ["", "training, drawn False", "training, drawn True"]
+    assert [(each.options["training"], each.options["drawn"]) for each in found] == [(0, 0), (1, 0), (1, 1)]
+    (alone,) = settings_of(layers.Tanh(), -1.0, 1.0)
+    assert (alone.title, alone.options["training"]) == ("", 0)
 
 
 def test_the_derivation_and_the_kink():

@@ -89,11 +89,19 @@ class Squared(layers.Scale):
         return super().forward(x)[0] + x * self.parameters["weight"] ** 2, x
 
 
+class Offset(layers.Scale):
+    """A scale that is not quite linear in its weight, far from 0."""
+
+    def forward(self, x):
+        return super().forward(x)[0] + 1e3 + 2e-8 * self.parameters["weight"] ** 2, x
+
+
 @pytest.mark.parametrize(("layer", "x", "method", "text"), [
+    (Offset(4), X, "weight", "linear in it"),
     (flat("vjp"), RNG.standard_normal((2, 3, 2)), "vjp", r"\(2, 3, 2\), got .*\(2, 6\)"),
     (flat("residual"), RNG.standard_normal((2, 3, 2)), "residual", r"\(2, 3, 2\), got .*\(2, 6\)"),
     (Squared(4), 1e-18 * X, "weight", "linear in it"),
-], ids=["shape", "shape of a residual", "small numbers"])  # fmt: skip
+], ids=["large numbers", "shape", "shape of a residual", "small numbers"])  # fmt: skip
 def test_a_wrong_layer_is_found(layer, x, method, text):
     failures = [row for row in check_layer(layer, x).failures if row.method == method]
     assert failures

@@ -148,3 +148,9 @@ def test_causal_softmax_takes_a_single_matrix():
     assert CausalSoftmax().output_shape((3, 3)) == (3, 3)
     with pytest.raises(ValueError, match="expected square matrices"):
         CausalSoftmax().output_shape((3,))
+
+
+def test_a_formula_of_gelu_is_that_of_its_kind():
+    exact, near = L.GELU(), L.GELU("tanh")
+    assert ("tanh" in exact.formulas["forward"], "tanh" in near.formulas["forward"]) == (False, True)
+    assert exact.formulas.keys() == near.formulas.keys()

@@ -11,6 +11,7 @@ from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.calculus.jacobian import REDUCTIONS
 from gbackprop.engine.estimate import Largest, estimate
+from gbackprop.layers.embedding import Floats
 from gbackprop.plain.plan import make_plan
 from gbackprop.testing import check_network
 from gbackprop.testing.runs import every_quantity
@@ -165,3 +166,12 @@ def test_one_index_for_each_sample():
     x = np.array([4, 0, 4])
     weight, bias = net.parameters["1.weight"], net.parameters["1.bias"]
     np.testing.assert_allclose(net(x), net.parameters["0.weight"][x] @ weight.T + bias, rtol=1e-6)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_integers_that_float32_has_become_floats_and_others_are_refused(sign):
+    layer = Floats()
+    layer.check_indices("x", np.array([[3, sign * 2**24]]))
+    layer.check_indices("x", np.zeros((0, 2), int))
+    with pytest.raises(ValueError, match=r"^x: expected integers of at most 2\*\*24, got 16777217$"):
+        layer.check_indices("x", np.array([[3, sign * (2**24 + 1)]]))

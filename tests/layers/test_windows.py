@@ -213,3 +213,11 @@ def test_docstrings_of_layers_over_some_axes_write_out_what_there_is_of_each_axi
         for short, words in zip(("(int, …)", "(left, …)"), WRITTEN_OUT[kind.dims], strict=True):
             assert kind.__doc__.count(words) == kind.__bases__[0].__doc__.count(short), kind
         assert "…)" not in kind.__doc__
+
+
+@pytest.mark.parametrize("three", [3, np.int64(3)], ids=["int", "int64"])
+def test_a_number_is_one_for_each_axis(three):
+    with pytest.raises(ValueError, match=r"kernel_size: expected an integer of at least 1, got array\(3\)"):
+        layers.Conv2d(1, 1, np.array(3))
+    assert layers.Conv2d(1, 1, three, padding=three).parameter_shapes()["weight"] == (1, 1, 3, 3)
+    assert layers.Conv2d(1, 1, [three, 2]).parameter_shapes()["weight"] == (1, 1, 3, 2)

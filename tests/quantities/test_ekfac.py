@@ -289,6 +289,29 @@ def test_the_estimate_is_unbiased_and_states_its_error():
         assert every[key].standard_error == 0 or value.relative < 1e-6
 
 
+def test_the_stated_error_is_no_matter_of_the_size_of_the_loss():
+    """It is that of a share, ‖G − K‖ / ‖G‖."""
+    net, loss, x, y = case("vectors")
+    asked = q.KroneckerError(q.KFLR(), columns=8, rng=3)
+    one, other = (gb.backward(net, loss, x, y, asked, sample_weight=np.full(len(x), w)).values[0] for w in (1.0, 40.0))
+    assert sum(0 < value.standard_error < 1 for value in one.values()) > 1
+    for key, value in one.items():
+        np.testing.assert_allclose(other[key].norm, 40 * value.norm, rtol=1e-9)
+        np.testing.assert_allclose(other[key].standard_error, value.standard_error, rtol=1e-6)
+
+
+def test_stated_errors_of_two_approximations_are_of_one_error_of_the_norm():
+    """With the same columns: relative² = 1 − (2 ⟨G, K⟩ − ‖K‖²) / ‖G‖², so its error goes by what stands there."""
+    net, loss, x, y = case("vectors")
+    asked = [q.KroneckerError(each, columns=30, rng=2) for each in (q.KFLR(), q.KFRA(), q.NearestKronecker())]
+    blocks = [found["0.weight"] for found in gb.backward(net, loss, x, y, *asked).values]
+    assert len({block.norm for block in blocks}) == 1
+    assert blocks[0].relative > 2 * blocks[2].relative > 0
+    told = [block.standard_error * block.relative for block in blocks]
+    share = [abs(2 * block.inner - block.approximation_norm**2) for block in blocks]
+    np.testing.assert_allclose(np.divide(told, told[0]), np.divide(share, share[0]), rtol=1e-9)
+
+
 def test_too_rough_an_estimate_is_no_number():
     net, loss, x, y = case("vectors")
     asked = [q.KroneckerError(q.KFLR(), columns=2, rng=seed) for seed in range(40)]
