@@ -35,7 +35,7 @@ def test_every_row(row):
 def test_each_row_is_its_definition_where_no_parameter_is_as_it_begins(row):
     """Biases begin as 0 and scales as 1 in some: what is done with them could be missing."""
     layer, rng = row.layer(), np.random.default_rng(7)
-    for name, value in layer.parameters.items():
+    for value in layer.parameters.values():
         value[...] = rng.uniform(0.3, 1.2, value.shape)
     got, want = layer.forward(row.x())[0], row.reference(layer)(row.x())
     np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-11 * abs(want).max())
