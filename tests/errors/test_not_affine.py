@@ -10,6 +10,7 @@ import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import operators as ops
 from gbackprop import quantities as q
+from gbackprop.testing import check_layer
 from gbackprop.testing.oracles import Dense
 
 LOSS = losses.MSELoss()
@@ -100,6 +101,50 @@ def test_an_affine_layer_is_looked_at_once():
         numbers.append(len(CALLS) - before)
         net.parameters["2.p"] = net.parameters["2.p"] + 1.0  # a step of training
     assert numbers[0] > numbers[1] == numbers[2] == 1
+
+
+class OfMedian(layers.Layer):
+    """y = p times the median of x: affine in p, not in x, but along each line through 0."""
+
+    def parameter_shapes(self):
+        return {"p": (1,)}
+
+    def draw(self, rng):
+        return {"p": np.array([1.5])}
+
+    def output_shape(self, shape):
+        if len(shape) != 1:
+            raise ValueError(f"expected vectors, got {shape}")
+        return (1,)
+
+    def forward(self, x):
+        place = np.argsort(x, axis=1)[:, [x.shape[1] // 2]]
+        return self.parameters["p"] * np.take_along_axis(x, place, 1), (x, place)
+
+    def mjp(self, saved, mat):
+        x, place = saved
+        found = np.zeros((len(mat), *x.shape), x.dtype)
+        np.put_along_axis(found, place[None], self.parameters["p"] * mat, 2)
+        return found
+
+    def parameter_jacobians(self, saved):
+        return {"p": OfP(np.take_along_axis(*saved, 1))}
+
+
+class OfP(layers.ParameterJacobian):
+    def __init__(self, median):
+        self.median = median
+
+    def per_sample(self, mat):
+        return mat * self.median
+
+
+@pytest.mark.parametrize("asked", HESSIANS)
+def test_a_layer_that_is_affine_on_lines_alone_is_refused(asked):
+    net = gb.Sequential(layers.Linear(3, 3), OfMedian(), rng=0, dtype="float64")
+    assert check_layer(net.layers[1], X[:3], rng=1).ok
+    with pytest.raises(gb.UnsupportedError, match=r"OfMedian\(\) .* its input depends on its p too"):
+        HESSIANS[asked](net, X, Y[:, :1])
 
 
 class Power(Times):

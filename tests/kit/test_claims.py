@@ -2,7 +2,9 @@
 
 import re
 from itertools import groupby
+from pathlib import Path
 
+import claims_table
 import numpy as np
 import pytest
 
@@ -78,6 +80,15 @@ def test_what_is_claimed(report, claims):
     assert made == {claim: set(methods.split()) for claim, methods in wanted}
 
 
+@pytest.mark.parametrize("name", claims_table.networks())
+def test_what_is_claimed_of_networks_and_of_which_methods(name):
+    """Whatever is no longer judged, or is with another reason, shows here; the file is the output of `claims_table`."""
+    written = Path(__file__).with_name("claims.txt").read_text(encoding="utf-8").splitlines()
+    heads = [i for i, line in enumerate(written) if line.startswith("---")]
+    start, _, end = (*heads, len(written))[(at := 2 * [*claims_table.networks()].index(name)) : at + 3]
+    assert [*claims_table.table(name)] == written[start:end]
+
+
 def flat(name):
     """A layer of which a method gives all features on one axis."""
     method = getattr(layers.Tanh, name)
@@ -94,6 +105,26 @@ class Offset(layers.Scale):
 
     def forward(self, x):
         return super().forward(x)[0] + 1e3 + 2e-8 * self.parameters["weight"] ** 2, x
+
+
+class Rough(layers.Tanh):
+    """A layer that is wrong in float32 alone, in one method."""
+
+    method = "residual"
+
+    def __getattribute__(self, name):
+        found = super().__getattribute__(name)
+        if name != super().__getattribute__("method"):
+            return found
+        return lambda saved, g: found(saved, g) * (1.01 if g.dtype == "float32" else 1)
+
+
+@pytest.mark.parametrize("method", ["residual", "vjp", "jmp"])
+def test_what_is_wrong_in_float32_alone_is_found_and_nothing_else(method):
+    layer = Rough()
+    layer.method = method
+    failures = {(row.method, row.claim) for row in check_layer(layer, X).failures}
+    assert failures == {(method, "float32 stays float32")}
 
 
 @pytest.mark.parametrize(("layer", "x", "method", "text"), [

@@ -10,7 +10,7 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
-from gbackprop.calculus.moments import Moments
+from gbackprop.calculus.moments import TIGHT, Moments, _tight
 from gbackprop.engine.forms import FORMS, moments
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context
@@ -124,3 +124,10 @@ def test_parts_add_up_in_any_order(offset):
 def test_a_parameter_without_axes():
     found = Moments.of(np.array([1e9 + 1, 1e9 + 2, 1e9 + 6])) + Moments.of(np.array([1e9 + 3]))
     assert (found.mean.shape, float(found.mean), float(found.centered)) == ((), 1e9 + 3, 14.0)
+
+
+@pytest.mark.parametrize(("share", "counts"), [(0.99, True), (1.01, False)])
+@pytest.mark.parametrize(("count", "k"), [(1, 1.0), (7, -3.0)])
+def test_a_mean_has_a_rest_where_its_rounding_counts_beside_the_spread(share, counts, count, k):
+    q = np.array([[10.0, share]]) * TIGHT * count * k**2
+    assert _tight(q, np.full((1, 2), k), count) is counts

@@ -151,7 +151,9 @@ def test_small_matrices_are_as_large_ones(dtype, size):
 
 
 def test_the_width_of_a_density_of_equal_eigenvalues_is_of_their_size():
-    assert density(2 * np.eye(5), 3, 2, rng=0)([2.0]) == pytest.approx(1 / (0.02 * (2 * np.pi) ** 0.5))
+    for size, at in ((2.0, 0.02), (-2e-9, 2e-11), (0.0, 0.01)):
+        found = density(size * np.eye(5), 3, 2, rng=0)
+        assert found([size]) == pytest.approx(1 / (at * (2 * np.pi) ** 0.5))
 
 
 @pytest.mark.parametrize("gap", [1.0, 1e-5])
