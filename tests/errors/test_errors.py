@@ -67,6 +67,7 @@ FEATURES = [
     (above_conv(layers.Upsample(size=(1, 2, 3))), (1, 4, 4), ["layer 1, Upsample", "3 axes", "(2, 4, 4)"]),
     (above_conv(layers.ConvTranspose2d(2, 1, 1, padding=2)), (1, 4, 4), ["layer 1, ConvTranspose2d", "(0, 0)"]),
     (above_conv(layers.BatchNorm1d(2)), (1, 4, 4), ["layer 1, BatchNorm1d(2)", "(2, W)", "(2, 4, 4)"]),
+    (gb.Sequential(layers.InstanceNorm2d(2)), (2, 1, 1), ["layer 0, InstanceNorm2d(2)", "two numbers", "(2, 1, 1)"]),
     (above_conv(layers.Scale(3)), (1, 4, 4), ["layer 1, Scale(3)", "(3, …)", "(2, 4, 4)"]),
     (above_conv(layers.ReflectionPad2d(4)), (1, 4, 4), ["layer 1, ReflectionPad2d", "at most 3", "(4, 4)"]),
     (above_conv(layers.Flatten(3, 4)), (1, 4, 4), ["layer 1, Flatten", "3 to 4", "(2, 4, 4)"]),

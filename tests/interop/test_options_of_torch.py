@@ -181,6 +181,8 @@ OPTIONS = {
     "bilinear": (lambda m, y: F.bilinear(y, y.tanh(), m.cube), (6,)),
     "embedding": (lambda m, y: F.embedding(torch.tensor([0, 2, 2]), m.square, padding_idx=2) + y, (3, 6)),
     "logit": (lambda m, y: torch.logit(y.sigmoid(), eps=0.4), (6,)),
+    "causal, as many heads as queries": (
+        lambda m, y: F.scaled_dot_product_attention(y[:, :, :2], y, y, is_causal=True), (2, 3, 4)),
     "log of other bases": (lambda m, y: (y.abs() + 1).log2() + (y.abs() + 2).log10(), (6,)),
     "product with a log": (lambda m, y: torch.xlogy(y, y.abs()), (6,)),
     "smooth": (lambda m, y: torch.logaddexp(y, y.tanh()) + torch.hypot(y, m.v), (6,)),

@@ -469,11 +469,12 @@ def test_what_is_no_quantity_of_this_version_stands_for_itself(name, path):
     assert "0.weight" in gb.load_result(path)["kflr"]
 
 
-def test_a_state_dict_is_no_result_and_a_result_no_state_dict(path):
-    gb.save(network(), path)
+@pytest.mark.parametrize("few", [True, False])
+def test_a_state_dict_is_no_result_and_a_result_no_state_dict(path, few):
+    gb.save(gb.Sequential(layers.Linear(3, 3), rng=0) if few else network(), path)
     words = [
         f"{path}: expected a result, a block or a Laplace approximation of gb.save, got a state dict or other arrays",
-        "'0.bias', '0.weight'",
+        "['0.bias', '0.weight']: gb.load(network, path) reads a state dict" if few else "'0.bias', '0.weight', '2.bias'], …: ",
     ]
     refuse(ValueError, words, lambda: gb.load_result(path))
     gb.save(plain_result(), path)
