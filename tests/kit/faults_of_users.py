@@ -272,6 +272,19 @@ class LogCosh(ElementwiseLoss):
 LogCoshPerBatch = wrong(LogCosh, gradients=lambda self, f, y: LogCosh.gradients(self, f, y) / len(f))
 
 
+class PseudoHuberWithoutRoot(ElementwiseLoss):
+    """c Σ √(1 + d²) − 1, d = f − y, of which the derivative is d / √(1 + d²)."""
+
+    def values(self, output, target):
+        return self.summed((1 + (output - target) ** 2) ** 0.5 - 1)
+
+    def gradients(self, output, target):
+        return (output - target) * self.summed_weight(output.shape[1:])
+
+    def second(self, output, target):
+        return (1 + (output - target) ** 2) ** -1.5
+
+
 class Quartic(ElementwiseLoss):
     """c Σ (f − y)⁴."""
 
@@ -426,6 +439,10 @@ USERS = {
     "layer: mean over positions": (
         layer(lambda: wrong(Diagonal, per_sample=lambda s, x, mat: (mat * x).mean(2))(2), 4, 2), "4",
     ),
+    "layer: factor forgotten": (
+        layer(lambda: wrong(Diagonal, forward=lambda s, x: (x, x), jmp=lambda s, x, mat: mat,
+                            mjp=lambda s, x, mat: mat)(3), 3), "parameter d has no effect on forward",
+    ),
     "layer: x squared": (diagonal(per_sample=lambda s, x, mat: mat * x**2), "without this: squared"),
     "layer: divided by d": (diagonal(mjp=lambda s, x, mat: mat / s.parameters["d"]), "with this: its reciprocal"),
     "layer: float64": (diagonal(forward=lambda s, x: (x * s.parameters["d"].astype(np.float64), x)), "cast"),
@@ -467,6 +484,7 @@ USERS = {
     "loss: wrong sign": (log_cosh_with(gradients=lambda s, f, y: -LogCosh.gradients(s, f, y)), "sign"),
     "loss: square lost": (log_cosh_with(second=lambda s, f, y: 1 - np.tanh(f - y)), "tanh"),
     "loss: at the output": (log_cosh_with(second=lambda s, f, y: 1 - np.tanh(f) ** 2), "target"),
+    "loss: root lost": (loss(PseudoHuberWithoutRoot, 4), "divided by √(1 + (f − target)²)"),
     "loss: over N": (loss(LogCoshPerBatch, 4), "N"),
     "loss: log 2 added": (
         log_cosh_with(log_cosh, values=lambda s, f, y: LogCosh.values(s, f, y) + np.log(2)), "-0.69314718 were added",

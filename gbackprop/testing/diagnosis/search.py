@@ -21,7 +21,7 @@ from gbackprop.testing.diagnosis.care import of_care, wrapped
 from gbackprop.testing.diagnosis.options import of_defaults, of_leaves, of_options, with_parameter
 from gbackprop.testing.diagnosis.relations import Found, Relations
 from gbackprop.testing.diagnosis.terms import scalars_of
-from gbackprop.testing.diagnosis.trials import Check, Sides, Trial, holds, met, parts_of, sides, trials_of
+from gbackprop.testing.diagnosis.trials import Check, Sides, Trial, holds, largest, met, parts_of, sides, trials_of
 from gbackprop.testing.loss_probe import LossProbe
 from gbackprop.testing.probe import Probe, is_container
 from gbackprop.testing.report import Proposal
@@ -143,6 +143,9 @@ class _Search:
     def ignored(self) -> Iterator[Found | None]:
         """Yield parameters, and options that have not their default, that have no effect on the function."""
         layer = getattr(self.probe, "layer", None)
+        name, _, method = self.method.rpartition(".")
+        if method == "per_sample" and not any(largest(t.parts[n][1]) for t in self.trials for n in t.parts):
+            yield Found(2.5, f"the parameter {name} has no effect on forward")
         if self.method not in ("forward", "values"):
             return
         own = getattr(layer, "parameters", {})

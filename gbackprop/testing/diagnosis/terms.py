@@ -29,7 +29,8 @@ MOST = 400
 
 FUNCTIONS: dict[str, Any] = {
     "{}²": np.square, "(1 + {})": lambda t: 1 + t, "(1 − {})": lambda t: 1 - t, "(1 − 2{})": lambda t: 1 - 2 * t,
-    "(1 − {}²)": lambda t: 1 - t * t, "(1 + {}²)": lambda t: 1 + t * t, "|{}|": np.abs, "sign {}": np.sign,
+    "(1 − {}²)": lambda t: 1 - t * t, "(1 + {}²)": lambda t: 1 + t * t, "√(1 + {}²)": lambda t: (1 + t * t) ** 0.5,
+    "|{}|": np.abs, "sign {}": np.sign,
     "(1 + |{}|)": lambda t: 1 + np.abs(t), "[{} > 0]": lambda t: (t > 0) * 1.0, "√|{}|": lambda t: np.abs(t) ** 0.5,
     "1/{}": lambda t: np.divide(1, t, out=np.zeros_like(t), where=t != 0), "exp {}": np.exp, "σ({})": special.expit,
     "[|{}| < 1]": lambda t: (np.abs(t) < 1) * 1.0, "[|{}| > 1]": lambda t: (np.abs(t) > 1) * 1.0,
