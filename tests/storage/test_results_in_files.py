@@ -474,7 +474,7 @@ def test_a_state_dict_is_no_result_and_a_result_no_state_dict(path, few):
     gb.save(gb.Sequential(layers.Linear(3, 3), rng=0) if few else network(), path)
     words = [
         f"{path}: expected a result, a block or a Laplace approximation of gb.save, got a state dict or other arrays",
-        "['0.bias', '0.weight']: gb.load(network, path) reads" if few else "'0.bias', '0.weight', '2.bias'], …: gb.load",
+        "['0.bias', '0.weight']: gb.load(network, path) reads" if few else "'0.bias', '0.weight', '2.bias'], …: gb",
     ]
     refuse(ValueError, words, lambda: gb.load_result(path))
     gb.save(plain_result(), path)
