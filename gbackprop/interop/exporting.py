@@ -94,7 +94,7 @@ class _Steps(Unexpanded):
     """The layers and the sources of their inputs, without shapes."""
 
     def __init__(self) -> None:
-        super().__init__(())
+        super().__init__((), None, False)
         self.steps: list[tuple[str, Layer, tuple[int, ...]]] = []
 
     def add(self, name: str, layer: Layer, *sources: int) -> int:
