@@ -109,6 +109,18 @@ def test_a_run_is_the_plain_loop_over_its_batches():
             assert getattr(rows[epoch], f"{part}_accuracy") == accuracy
 
 
+def test_networks_are_trained_in_training_mode(monkeypatch):
+    modes, backward = [], gb.backward
+
+    def recorded(*given, training, **options):
+        modes.append(training)
+        return backward(*given, training=training, **options)
+
+    monkeypatch.setattr(runs.gb, "backward", recorded)
+    run(spec(epochs=1), split=SPLIT)
+    assert set(modes) == {True}
+
+
 def test_the_first_row_took_no_time_and_the_others_did():
     start = time.perf_counter()
     first, *others = run(spec(epochs=2), split=SPLIT).rows
