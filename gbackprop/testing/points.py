@@ -172,9 +172,10 @@ def smooth(
 
     Values are rounded as numbers of the size of `x` are, for they may be differences of such: x − tanh x is.
     """
-    x, size = x.copy(), size_of(x)
-    eps = EPS * min(max(1, size / (largest(function(x)) or size)), MOST_CANCELLED)
+    x = x.copy()
     for _ in range(DRAWS):
+        size = size_of(x)  # of these numbers, by which later steps go: they may be larger than before they were moved
+        eps = EPS * min(max(1, size / (largest(function(x)) or size)), MOST_CANCELLED)
         found = derivative(input_curve(function, x, where), REAL_STEP * size, eps)
         kinks = found.kinks.reshape(len(where), len(x), -1).any(2).T  # [N, K]
         if not kinks.any():

@@ -82,7 +82,9 @@ def test_a_complete_set_needs_no_note():
 
 
 @pytest.mark.parametrize(
-    ("train", "test", "message"), [(140, 200, "train on, got 112"), (160, 200, "validate on, got 32"), (600, 200, "validate on, got 120"), (700, 90, "90")]
+    ("train", "test", "message"),
+    [(140, 200, "train on, got 112"), (160, 200, "validate on, got 32"), (600, 200, "validate on, got 120"),
+     (700, 90, "90")],
 )
 def test_too_few_images(tmp_path, rng, train, test, message):
     write_images(tmp_path, rng, "cifar-10", train, test)
