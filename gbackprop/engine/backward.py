@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, device_of, on_device_of
-from gbackprop.base.checks import batch_of, check_batch, positive
+from gbackprop.base.checks import batch_of, positive
 from gbackprop.base.errors import TooLargeError, naming, release
 from gbackprop.base.threads import NO_CONTEXT, one_blas_thread
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.wrt import names_of
 from gbackprop.engine.arena import arena, fresh
 from gbackprop.engine.blocks import Limits, advice, check_whole, choose_blocks
-from gbackprop.engine.finite import warn_not_finite
+from gbackprop.engine.finite import is_finite, warn_not_finite
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.memory import Allocator, free_memory
 from gbackprop.engine.prepared import Calls
@@ -152,18 +152,13 @@ def backward(
                 check_whole(quantities, x, Limits(*blocks))
                 plan = make_plan(network, loss, x, y, quantities, rng, training, names)
             else:
-                plan = prepared.plan(network, loss, quantities)
-                written = prepared.written if progress is False and plain is loss else None
-                result = None
-                if written and (rng is None or (type(rng) is int and rng >= 0)):
-                    result = written(plan, x, y, checked=False)
-                if result is None:
-                    check_batch(x)
-                    plan = plan.with_batch(x, y, rng)
-                    result = written(plan, x, y) if written else None
-                if result is not None:
-                    warn_not_finite(plan, result)
-                    return result
+                parts = network, loss, quantities
+                found = prepared.again(parts, (x, y, rng), progress is False and plain is loss)
+                if isinstance(found, Result):
+                    if not is_finite(found):
+                        warn_not_finite(prepared.plan(*parts), found)
+                    return found
+                plan = found
         except MemoryError:
             free_memory()  # the memory cached from earlier calls may be enough
             prepared = None

@@ -23,8 +23,10 @@ from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 from gbackprop.array import Array, device_of, is_array
-from gbackprop.base.checks import is_shipped
+from gbackprop.base.checks import check_batch, is_shipped
 from gbackprop.base.threads import cpu_count
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.signals import MonteCarlo
@@ -44,6 +46,9 @@ MOST = 16
 
 Options = tuple[Any, ...]
 """`training`, the registry of forms, which is compared by identity, the names of `wrt`, and the four of `Limits`."""
+
+Parts = tuple[Layer, Loss, Sequence[Quantity]]
+"""Network, loss and quantities."""
 
 _LIMITS = {type(None), int, str}
 
@@ -78,6 +83,19 @@ class Prepared:
             return False
         return not self.processors or self.processors == cpu_count()
 
+    def again(self, parts: Parts, batch: tuple[Array, Array, Any], written: bool) -> Result | Plan:
+        """Return the result of a call that is written down, if it may be; else its plan. A batch is x, y and rng."""
+        (_, loss, quantities), (x, y, rng) = parts, batch
+        run = self.written if written else None
+        if run is not None and (rng is None or (type(rng) is int and rng >= 0)):
+            result = run(x, y, loss, quantities)
+            if result is not None:
+                return result
+        check_batch(x)
+        plan = self.plan(*parts).with_batch(x, y, rng)
+        result = run(x, y, loss, quantities, plan) if run is not None else None
+        return plan if result is None else result
+
     def plan(self, network: Layer, loss: Loss, quantities: Sequence[Quantity]) -> Plan:
         """Return the plan of a call, without its batch."""
         plan = object.__new__(Plan)
@@ -103,7 +121,8 @@ class Calls:
 
     def find(self, network: Any, loss: Any, x: Any, quantities: Sequence[Any], options: Options) -> Prepared | None:
         """Return the prepared call for these arguments, if there is one that is valid."""
-        calls = self.of.get(network) if isinstance(network, Layer) and is_array(x) else None
+        known = isinstance(network, Layer) and (type(x) is np.ndarray or is_array(x))
+        calls = self.of.get(network) if known else None
         # True equals 1: what is not of the right type must not be found, but get its error
         if calls is None or type(options[0]) is not bool or not _LIMITS.issuperset(map(type, options[3:])):
             return None

@@ -20,7 +20,9 @@ from gbackprop.calculus.state import changed_class
 from gbackprop.engine.calls.functions import Functions
 from gbackprop.engine.calls.recorded import arrays_of, drawn_in, places_of, recorded
 from gbackprop.engine.sweep import Execution
+from gbackprop.losses.base import Loss
 from gbackprop.plain.plan import Plan
+from gbackprop.quantities.base import Quantity
 from gbackprop.quantities.result import Result
 
 AFTER = 8
@@ -50,19 +52,22 @@ class WrittenCall:
         given, drawn = arrays_of(call.x, call.y, self.places), drawn_in(plan)
         self.kinds, self.scale = [_kind(array) for array in (*given, *drawn)], plan.scale
         self.plain, self.shape = plan.floats and plan.wrt is None and not drawn, (len(call.x), *plan.output_shape)
+        self.where = f"y of {type(plan.loss).__name__}({plan.loss.reduction!r})"
         self.context = one_blas_thread() if call.cut.small else NO_CONTEXT
         self.classes = {kind: dict(vars(kind)) for kind in _jacobians(call)}
 
-    def __call__(self, plan: Plan, x: Array, y: Array, checked: bool = True) -> Result | None:
+    def __call__(
+        self, x: Array, y: Array, loss: Loss, quantities: Sequence[Quantity], plan: Plan | None = None
+    ) -> Result | None:
         """Return the result of a call; None where its arrays are of other kinds.
 
-        `checked` says whether the plan has a batch: all arguments are checked, and random numbers are drawn. Without,
-        the numbers are checked here, if the call is `plain`; None where it is not, or where a number is not finite, so
-        that a plan with the batch says which.
+        Where there is a plan with this batch, all arguments are checked, and random numbers are drawn. Without, the
+        numbers are checked here, if the call is `plain`; None where it is not, or where a number is not finite, so that
+        a plan says which.
         """
         try:
             arrays = arrays_of(x, y, self.places)
-            if checked:
+            if plan is not None:
                 arrays += drawn_in(plan)
             if [_kind(array) for array in arrays] != self.kinds:
                 return None
@@ -70,17 +75,16 @@ class WrittenCall:
             return None
         if changed_class(self.classes) or self.used.changed():
             return None
-        if checked:
+        if plan is not None:
             if plan.scale != self.scale:
                 return None
         elif self.plain and all_finite(x, *arrays[2:]):
-            plan.loss.check_target("y", y, x, self.shape)
+            loss.check_values(self.where, y, self.shape, x)  # their kinds are those that were checked before
         else:
             return None
         with self.context:
-            loss, output, gradient, values = self.run(*arrays)
-        asked = tuple([quantity for quantity, _ in plan.needs])
-        return Result(loss, output, gradient, asked, values, plan.loss, self.scale)
+            value, output, gradient, values = self.run(*arrays)
+        return Result(value, output, gradient, tuple(quantities), values, loss, self.scale)
 
 
 def write_call(call: Execution, result: Result, layers: Sequence[Layer]) -> WrittenCall | None:
