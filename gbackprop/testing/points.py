@@ -172,7 +172,7 @@ def smooth(
 
     Values are rounded as numbers of the size of `x` are, for they may be differences of such: x − tanh x is.
     """
-    x = x.copy()
+    x, unit = x.copy(), size_of(x)
     for _ in range(DRAWS):
         size = size_of(x)  # of these numbers, by which later steps go: they may be larger than before they were moved
         eps = EPS * min(max(1, size / (largest(function(x)) or size)), MOST_CANCELLED)
@@ -180,6 +180,6 @@ def smooth(
         kinks = found.kinks.reshape(len(where), len(x), -1).any(2).T  # [N, K]
         if not kinks.any():
             return x, found
-        flat, moved = x.reshape(len(x), -1), size * rng.standard_normal(kinks.shape)
+        flat, moved = x.reshape(len(x), -1), unit * rng.standard_normal(kinks.shape)
         flat[:, where] = np.where(kinks, place(flat[:, where] + moved), flat[:, where])
     raise FoundError(f"one-sided differences disagree at each of {DRAWS} points drawn")
