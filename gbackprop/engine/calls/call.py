@@ -49,8 +49,9 @@ class WrittenCall:
 
     def __init__(self, run: Callable[..., Any], call: Execution, layers: Sequence[Layer], used: Functions) -> None:
         plan, self.run, self.places, self.used = call.plan, run, places_of(layers), used
-        given, drawn = arrays_of(call.x, call.y, self.places), drawn_in(plan)
-        self.kinds, self.scale = [_kind(array) for array in (*given, *drawn)], plan.scale
+        drawn = drawn_in(plan)
+        arrays = [*arrays_of(call.x, call.y, self.places), *drawn]
+        self.kinds, self.scale = [(type(a), a.shape, a.strides, a.dtype) for a in arrays], plan.scale
         self.plain, self.shape = plan.floats and plan.wrt is None and not drawn, (len(call.x), *plan.output_shape)
         self.where = f"y of {type(plan.loss).__name__}({plan.loss.reduction!r})"
         self.context = one_blas_thread() if call.cut.small else NO_CONTEXT
@@ -69,7 +70,7 @@ class WrittenCall:
             arrays = arrays_of(x, y, self.places)
             if plan is not None:
                 arrays += drawn_in(plan)
-            if [_kind(array) for array in arrays] != self.kinds:
+            if [(type(a), a.shape, a.strides, a.dtype) for a in arrays] != self.kinds:
                 return None
         except (AttributeError, KeyError):  # what is no array, or not there any more
             return None
@@ -108,10 +109,6 @@ def write_call(call: Execution, result: Result, layers: Sequence[Layer]) -> Writ
     except Exception:  # whatever a form, or NumPy, says of arrays that write down what is done
         return None
     return written if _same(found, (result.loss, result.output, result.gradient, [*result.values])) else None
-
-
-def _kind(array: Array) -> Any:
-    return type(array), array.shape, array.strides, array.dtype
 
 
 def _jacobians(call: Execution) -> set[type]:

@@ -37,12 +37,13 @@ class Functions:
         modules = [str(value.__globals__["__name__"]) for _, used in found.values() for value in used.values()]
         self.foreign = not all(map(is_of_library, modules))
         # with each name twice, the getter of one name returns a tuple, too
-        self.of = [(scope, itemgetter(*used, *used), (*used.values(),) * 2) for scope, used in found.values() if used]
+        self.of = [(scope, itemgetter(*used, *used)) for scope, used in found.values() if used]
+        self.before = [values(scope) for scope, values in self.of]
 
     def changed(self) -> bool:
         """Return whether a name has another value, or none."""
         try:
-            return any(values(scope) != before for scope, values, before in self.of)
+            return [values(scope) for scope, values in self.of] != self.before
         except KeyError:
             return True
 
