@@ -211,7 +211,8 @@ def both(first: Any, second: Any, join: Callable[[float, float], float] = add) -
     """Return the errors to allow on two sides of a comparison, by name, as sums or `join`ed otherwise."""
     if not isinstance(first, Mapping):
         return join(first, second)
-    return {name: both(error, second[name], join) if name in second else error for name, error in first.items()}
+    shared = {name: both(first[name], second[name], join) for name in first if name in second}
+    return {**first, **second, **shared}  # a side may lack a name: no column carries zeros to a layer
 
 
 def _beyond(got: Any, want: Any, rounding: Any) -> Any:

@@ -177,6 +177,17 @@ def a_kink(norm, activation):
     return made, losses.HuberLoss("sum"), x, np.ones((3, 2))
 
 
+def a_product_that_no_residual_reaches():
+    """The sweep carries no columns to the inner product, where the oracle has 2e-14."""
+    inner = network.Product(layers.LeakyReLU(), layers.PReLU(2))
+    product = network.Product(inner, network.Sum(layers.Threshold(0.5, -1.0)))
+    made = Sequential(network.Residual(product), layers.Linear(2, 3), rng=0, dtype="float64")
+    made.parameters["1.weight"][...] = [[0.19369308, -0.32557075], [-0.64916147, -0.68373317], [0.44303102, 0.58372454]]
+    made.parameters["1.bias"][...] = [0.15080576, 0.32455715, 0.06169505]
+    y = np.array([[[1, 0.55713805, 1], [1, 0.05861516, 0.2364007]]])
+    return made, losses.BCEWithLogitsLoss(), np.random.default_rng(0).standard_normal((1, 2, 2)), y
+
+
 def a_label_that_is_not_drawn():
     """Nothing but the rarest label distinguishes the features, and is drawn once in 10,000 times."""
     made = Sequential(layers.Linear(2, 2), layers.Linear(2, 3), rng=0, dtype="float64")
@@ -190,9 +201,10 @@ def a_label_that_is_not_drawn():
     a_sure_classifier(), a_sure_classifier(1000.0),
     a_kink(layers.GroupNorm(2, 2), layers.Softsign()), a_kink(layers.GroupNorm(2, 2), layers.ReLU()),
     below_a_sure_layer(), counts_at_large_rates(1000.0), counts_at_large_rates(1e4),
-    counts_that_float32_has_no_squares_of(),
+    counts_that_float32_has_no_squares_of(), a_product_that_no_residual_reaches(),
 ], ids=[
     "softmax", "tanhshrink", "label", "sure", "very sure", "slope", "kink", "below", "rates", "large rates", "squares",
+    "product",
 ])  # fmt: skip
 def test_no_alarm_where_a_network_is_hard_to_judge(case, apart):
     check_network(*case, 0).assert_ok()
