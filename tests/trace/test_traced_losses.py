@@ -143,3 +143,41 @@ def test_rounding_of_large_curvatures_is_no_negative_one():
     root = loss.hessian_sqrt(OUTPUT, LABELS)
     want = 1e4 * np.einsum("vni,vnj->nij", *[losses.CrossEntropyLoss().hessian_sqrt(OUTPUT, LABELS)] * 2)
     np.testing.assert_allclose(np.einsum("vni,vnj->nij", root, root), want, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "dtypes", [("float32", "float32"), ("float64", "float32"), ("float32", "float64")], ids=" ".join
+)
+@pytest.mark.parametrize("size", [1.0, 400.0])
+def test_outputs_and_targets_may_be_of_float32(dtypes, size):
+    f, y = (size * RNG.standard_normal((3, 4)).astype(dtype) for dtype in dtypes)
+    loss = gb.trace_loss(cauchy, f, y)
+    want = cauchy(f.astype("float64"), y.astype("float64"))
+    np.testing.assert_allclose(loss.values(f.astype("float64"), y.astype("float64")), want, rtol=1e-12)
+    np.testing.assert_allclose(loss.values(f, y.astype(f.dtype)), want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("weight", [1.0, 1e-6])
+def test_small_curvature_below_zero_has_no_root_either(dtype, weight):
+    """The Hessian is diag 2 (1 − r²) / (s (1 + r²))², r = (f − y) / s: −6e-6 at its least for s = 200."""
+    loss = gb.trace_loss(lambda f, y: weight * cauchy(f / 200, y / 200), OUTPUT, OUTPUT)
+    f, y = (400 * RNG.standard_normal((2, 3, 4))).astype(dtype)
+    assert ((f - y) ** 2).max() > 2 * 200**2
+    assert abs(loss.hessian(f, y)).max() < 1e-4 * weight
+    with pytest.raises(NonConvexLossError, match="no real root"):
+        loss.hessian_sqrt(f, y)
+    near = y + np.float32(0.1) * (f - y)
+    root = loss.hessian_sqrt(near.astype(dtype), y)
+    got, want = np.einsum("vni,vnj->nij", root, root), loss.hessian(near.astype(dtype), y)
+    np.testing.assert_allclose(got, want, atol=1e-5 * abs(want).max())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("weight", [1.0, 1e4, 1e-12])
+def test_rounding_of_sure_classes_is_no_curvature_below_zero(dtype, weight):
+    loss = gb.trace_loss(lambda f, y: weight * cross_entropy(f, y), OUTPUT, LABELS)
+    for size in (5, 15, 20, 30, 50, 80):
+        for _ in range(10):
+            root = loss.hessian_sqrt((size * RNG.standard_normal((5, 4))).astype(dtype), LABELS)
+            assert np.isfinite(root).all()

@@ -25,8 +25,11 @@ from gbackprop.network import Graph
 
 Sampler = Callable[[Array, Array], Array]
 
-ROUNDING = {"float64": 1e-10, "float32": 1e-4}
-"""Distance below zero to which rounding moves an eigenvalue, beside the largest."""
+ROUNDING = {"float64": 1e-10, "float32": 1e-6}
+"""Distance below zero to which rounding moves an eigenvalue, beside the largest; further below float64 decides."""
+
+CANCELLED = 64
+"""Eigenvalues are off by up to so many roundings of what the loss is differentiated in, where terms cancel."""
 
 
 def trace_loss(
@@ -75,6 +78,7 @@ def trace_loss(
     if not is_array(target) or target.dtype.kind not in "fiub" or target.shape[:1] != f.shape[:1]:
         raise TypeError(f"target: expected an array ({len(f)}, …) of numbers, got {kind_of(target)}")
     y = asnumpy(target)
+    y = y.astype("float64") if y.dtype.kind == "f" else y  # as the outputs are
     size, rng = prod(f.shape[1:]), np.random.default_rng(0)
 
     def parts(tape: Tape, flat: Recorded) -> Any:
@@ -173,6 +177,10 @@ class TracedLoss(Loss):
 
     def hessian(self, output: Array, target: Array) -> Array:
         """Σ over layers of Tᵀ R T, with R their residuals and T their inputs' derivatives: ``[N, D, D]``."""
+        return self._hessian(output, target)[0]
+
+    def _hessian(self, output: Array, target: Array) -> tuple[Array, float]:
+        """Return the Hessians, and the largest derivative of a loss in what a layer gives that has a residual."""
         xp, n, size = array_module(output), len(output), prod(self.out)
         leaves, _, kept = self.passed(output, target)
         width = size + prod(self.wanted)
@@ -185,14 +193,15 @@ class TracedLoss(Loss):
             else:
                 taken[leaf.position] = mats
                 slopes[leaf.position] = leaf.layer.jmp(kept[leaf.position], *mats)
-        total = xp.zeros((n, size, size), dtype=output.dtype)
+        total, largest = xp.zeros((n, size, size), dtype=output.dtype), [0.0]
 
         def visit(leaf: Leaf, saved: Any, g: Array) -> None:
             if leaf.layer.curvature != "zero":
                 total[...] += curved(leaf.layer.residual(saved, g), taken[leaf.position])
+                largest.append(float(abs(g).max()))
 
         self.swept(output, target, visit)
-        return (total + total.swapaxes(1, 2)) / 2
+        return (total + total.swapaxes(1, 2)) / 2, max(largest)
 
     def hessian_sqrt(self, output: Array, target: Array, columns: slice = ALL) -> Array:
         xp = array_module(output)
@@ -200,15 +209,22 @@ class TracedLoss(Loss):
         if not all_finite(hessian):  # as the outputs, or what is computed of them: the result says so
             return xp.full((prod(self.out), *output.shape), np.nan, dtype=output.dtype)[columns]
         eigenvalues, vectors = xp.linalg.eigh(hessian)
-        least, most = float(eigenvalues.min()), float(xp.abs(eigenvalues).max())
-        if least < -ROUNDING[output.dtype.name] * max(most, 1.0):
+        if float(eigenvalues.min()) < -ROUNDING[output.dtype.name] * float(xp.abs(eigenvalues).max()):
+            self._check_convex(output.astype("float64"), target)
+        roots = vectors * xp.sqrt(xp.maximum(eigenvalues, 0))[:, None, :]
+        return xp.moveaxis(roots, 2, 0)[columns].reshape(-1, *output.shape)
+
+    def _check_convex(self, output: Array, target: Array) -> None:
+        """Check that no eigenvalue is negative beyond rounding, at outputs in float64."""
+        hessian, largest = self._hessian(output, target)
+        eigenvalues = array_module(output).linalg.eigvalsh(hessian)
+        least, most = float(eigenvalues.min()), float(abs(eigenvalues).max())
+        if least < -ROUNDING["float64"] * most - CANCELLED * float(np.finfo(np.float64).eps) * largest:
             sample = int(eigenvalues.min(1).argmin())
             raise NonConvexLossError(
                 f"{self!r}: the Hessian of sample {sample} has the eigenvalue {least:.3g}, and so no real root; "
                 "the gradient, BatchGrad and what is made of them do not need one"
             )
-        roots = vectors * xp.sqrt(xp.maximum(eigenvalues, 0))[:, None, :]
-        return xp.moveaxis(roots, 2, 0)[columns].reshape(-1, *output.shape)
 
     def hessian_sum(self, output: Array, target: Array) -> Array:
         return self.hessian(output, target).sum(0)
