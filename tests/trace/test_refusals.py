@@ -242,3 +242,32 @@ def test_a_function_that_asks_for_the_dtype():
 def test_a_function_of_another_number_of_rows():
     with pytest.raises(TraceError, match="computes otherwise with plain arrays"):
         gb.trace(lambda p, x: x @ p["w"] if len(x) < 4 else x[:2], {"w": np.eye(3)}, FIXED)
+
+
+MIXING = {
+    "reversed": lambda p, x: x[::-1] @ p["w"],
+    "rolled": lambda p, x: np.roll(x, 1, axis=0) @ p["w"],
+    "turned": lambda p, x: x.T.reshape(x.shape) @ p["w"],
+    "beside the next": lambda p, x: (x - np.roll(x, 1, axis=0)) @ p["w"] + 1,
+    "in a loss": lambda f, y: ((f[::-1] - y) ** 2).sum(1),
+}
+
+
+@pytest.mark.parametrize("size", [1e-100, 1e-12, 1.0, 1e12])
+@pytest.mark.parametrize("name", MIXING)
+def test_samples_that_are_mixed_are_refused_whatever_the_size_of_numbers(name, size):
+    rng = np.random.default_rng(0)
+    x, y, w = size * rng.standard_normal((6, 4)), size * rng.standard_normal((6, 4)), rng.standard_normal((4, 3))
+    with pytest.raises(MixedSamplesError):
+        gb.trace_loss(MIXING[name], x, y) if name == "in a loss" else gb.trace(MIXING[name], {"w": w}, x)
+
+
+@pytest.mark.parametrize("size", [1e-12, 1.0, 1e8])
+@pytest.mark.parametrize("function", [
+    lambda p, x: (x @ p["w"] + 1e3) - 1e3 - x @ p["w"] + (x @ p["w"]) ** 2,
+    lambda p, x: 1e6 * (np.tanh(x @ p["w"]) - (np.exp(2 * (x @ p["w"])) - 1) / (np.exp(2 * (x @ p["w"])) + 1)),
+    lambda p, x: x @ p["w"] - np.einsum("ni,io->no", x, p["w"]),
+], ids=["sum", "tanh", "product"])  # fmt: skip
+def test_what_is_left_where_numbers_cancel_is_no_mixing(function, size):
+    rng = np.random.default_rng(0)
+    gb.trace(function, {"w": rng.standard_normal((4, 3)) / size}, size * rng.standard_normal((6, 4)))

@@ -17,7 +17,7 @@ from gbackprop.base.recording.tape import Tape
 from gbackprop.calculus.layer import INPUT, Leaf, Shape, leaves_of
 from gbackprop.calculus.residual import Factored
 from gbackprop.calculus.walk import add_below, downwards, upwards, values_upwards
-from gbackprop.interop.recording.network import checked_batch, close, compare, samples
+from gbackprop.interop.recording.network import checked_batch, close, compare, noise_of, samples
 from gbackprop.interop.recording.reading import Reading
 from gbackprop.interop.recording.table import TABLE
 from gbackprop.losses.base import ALL, Loss
@@ -98,10 +98,11 @@ def trace_loss(
         raise MixedSamplesError(f"function: expected one loss for each sample, shape (N,), got rows of "
                                 f"{reading.shapes[name]}")  # fmt: skip
     graph = Graph(reading.nodes, name, dtype="float64")
-    compare(graph, reading, {}, three[0].values[0])
+    noise = noise_of(three[0])
+    compare(graph, reading, {}, three[0].values[0], noise)
     loss = TracedLoss(graph, (f.shape[1:], y.shape[1:], y.dtype.kind), function, reduction, sampler)
-    close("output, target", loss.values(f, y), function(f, y), TraceError, "the function computes otherwise with plain "
-          "arrays")  # fmt: skip
+    words = "the function computes otherwise with plain arrays"
+    close("output, target", loss.values(f, y), function(f, y), TraceError, words, noise[three[1].number])
     return loss
 
 
