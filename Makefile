@@ -97,11 +97,11 @@ $(VENV)/.%: setup.cfg pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$*]"
 	@touch $@
 
-# torch first, so that nothing else chooses its version.
+# torch first, so that nothing else chooses its version; with opt_einsum, it computes products of several otherwise.
 $(TORCH)/.test: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(TORCH)
 	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[test,onnx]" onnxscript
+	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[test,onnx]" onnxscript opt_einsum
 	@touch $@
 
 $(TORCH)/.mutants: $(TORCH)/.test

@@ -183,7 +183,9 @@ def _is_general(program: Any) -> bool:
 
 
 def _program(module: torch.nn.Module, x: torch.Tensor, size: Any) -> Any:
-    with evaluating(module), _hints_as_given(), warnings.catch_warnings(), _Dropouts():
+    # opt_einsum would choose the order of products by the sizes, the number of samples among them
+    ordered = torch.backends.opt_einsum.flags(enabled=False)
+    with evaluating(module), _hints_as_given(), warnings.catch_warnings(), _Dropouts(), ordered:
         warnings.simplefilter("ignore")
         return torch.export.export(module, (x.clone(),), strict=False, dynamic_shapes=({0: size},))
 

@@ -14,7 +14,7 @@ from torch_models import MODELS, Own  # noqa: E402
 from torch_sequences import Doing  # noqa: E402
 from torch_versions import needs  # noqa: E402
 
-LATER = {"time first", "splines"}
+LATER = {"time first"}
 """Models that an older torch writes down otherwise, and that are refused then."""
 
 WORDS = {"tied language model", "GPT", "masked words", "segments", "mean of words"}

@@ -11,7 +11,6 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 from torch_models import Own  # noqa: E402
-from torch_versions import needs  # noqa: E402
 
 
 def heads(y):
@@ -210,8 +209,6 @@ def module_of(name):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", OPTIONS)
 def test_an_option_is_torchs_or_is_refused(name):
-    if name == "three tensors":
-        needs(2, 13)
     module, x = module_of(name)
     if name in REFUSED:
         with pytest.raises(ValueError, match=r"module|layer"):
