@@ -139,8 +139,20 @@ def input_curve(function: Callable[[np.ndarray], np.ndarray], x: np.ndarray, whe
     return curve
 
 
-MOST_CANCELLED = 1e4
-"""Values are taken to be differences of numbers that are so much larger at most."""
+def rounding_of_values(function: Callable[[np.ndarray], np.ndarray], x: np.ndarray) -> float:
+    """Return the rounding of a function's values, beside the largest: what is left of x − tanh x has few digits.
+
+    It is what second differences are over steps so short that a function's own are less, but no more than numbers of
+    the size of `x` are rounded by: a jump is no rounding.
+    """
+    rng, values, size = np.random.default_rng(0), function(x), size_of(x)
+    steps = SHORT * size * rng.standard_normal((4, *x.shape))
+    second = max(largest(function(x + step) - 2 * values + function(x - step)) for step in steps)
+    return max(EPS, min(second, EPS * size) / (largest(values) or size))
+
+
+SHORT = 1e-7
+"""A step, beside the size of numbers, over which functions bend less than they are rounded."""
 
 
 def smooth_point(probe: Probe, rng: np.random.Generator) -> Point:
@@ -168,15 +180,11 @@ def smooth(
     rng: np.random.Generator,
     place: Callable[[np.ndarray], np.ndarray] = np.copy,
 ) -> tuple[np.ndarray, Derivative]:
-    """Move coordinates of `x` that have a kink, until there is none; `place` says where a moved number comes to lie.
-
-    Values are rounded as numbers of the size of `x` are, for they may be differences of such: x − tanh x is.
-    """
+    """Move coordinates of `x` that have a kink, until there is none; `place` says where a moved number comes to lie."""
     x, unit = x.copy(), size_of(x)
     for _ in range(DRAWS):
         size = size_of(x)  # of these numbers, by which later steps go: they may be larger than before they were moved
-        eps = EPS * min(max(1, size / (largest(function(x)) or size)), MOST_CANCELLED)
-        found = derivative(input_curve(function, x, where), REAL_STEP * size, eps)
+        found = derivative(input_curve(function, x, where), REAL_STEP * size, rounding_of_values(function, x))
         kinks = found.kinks.reshape(len(where), len(x), -1).any(2).T  # [N, K]
         if not kinks.any():
             return x, found

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gbackprop.testing.differences import REAL_STEP, derivative
-from gbackprop.testing.points import size_of, smooth
+from gbackprop.testing.points import rounding_of_values, size_of, smooth
 
 
 def test_two_extrapolations_leave_an_error_of_sixth_order():
@@ -23,3 +23,22 @@ def test_points_are_off_kinks_by_a_step_of_the_size_that_they_have_in_the_end(se
     found, jacobian = smooth(lambda moved: np.maximum(moved, 0), x, where, np.random.default_rng(seed))
     assert (np.abs(found) > 0.99 * REAL_STEP * size_of(found)).all()
     assert not jacobian.kinks.any()
+
+
+def test_values_that_are_small_are_rounded_by_no_more_but_where_they_cancel():
+    x = np.array([[1.3, -0.4, 2.2]])
+    for function in (np.tanh, np.exp, lambda x: np.maximum(x, 0)):
+        for scale in (1.0, 1e-9):
+            assert rounding_of_values(lambda x, f=function, c=scale: c * f(x), x) < 1e-12
+    few = rounding_of_values(lambda x: x - np.tanh(x), 1e-5 * x)
+    assert 1e-8 < few < 1e-4
+    jumps = rounding_of_values(lambda x: x + 1e-3 * np.sign(np.sin(1e9 * x)), x)
+    assert jumps < 1e-15
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-9])
+def test_kinks_are_found_whatever_the_size_of_values(scale):
+    x, where = np.array([[0.0, 1.0, -1.0]]), np.arange(3)
+    found, _ = smooth(lambda x: scale * np.where(x > 0, x, 0.999 * x), x, where, np.random.default_rng(0))
+    assert found[0, 0] != 0
+    np.testing.assert_array_equal(found[0, 1:], x[0, 1:])

@@ -57,6 +57,11 @@ def test_no_alarm_where_the_oracle_cancels(x):
     check_layer(layers.Tanhshrink(), np.full((2, 2), x)).assert_ok()
 
 
+@pytest.mark.parametrize("x", [3.7e-9, 2.7e-5, 3e-3])
+def test_no_alarm_where_few_digits_are_left(x):
+    check_layer(layers.Tanhshrink(), np.array([[x], [-2.7e-5]])).assert_ok()
+
+
 @pytest.mark.parametrize("factor", [1 + 1e-6, 2])
 def test_a_wrong_average_is_found_where_the_oracle_cancels(factor):
     class Wrong(layers.Tanhshrink):
