@@ -271,3 +271,9 @@ def test_samples_that_are_mixed_are_refused_whatever_the_size_of_numbers(name, s
 def test_what_is_left_where_numbers_cancel_is_no_mixing(function, size):
     rng = np.random.default_rng(0)
     gb.trace(function, {"w": rng.standard_normal((4, 3)) / size}, size * rng.standard_normal((6, 4)))
+
+
+def test_samples_that_are_mixed_are_refused_where_few_digits_are_right():
+    rng = np.random.default_rng(0)
+    with pytest.raises(MixedSamplesError):
+        gb.trace(lambda p, x: np.sin(1e11 * x)[::-1] @ p["w"], {"w": np.eye(4)}, rng.standard_normal((6, 4)))

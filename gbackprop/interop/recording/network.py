@@ -23,7 +23,7 @@ from gbackprop.layers import Parameter
 from gbackprop.network import Graph
 from gbackprop.network.patterns import replaced
 
-NOISE = 1e4
+NOISE = 100
 """Arrays may differ by so often what 4 roundings move them by."""
 
 
