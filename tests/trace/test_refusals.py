@@ -276,4 +276,4 @@ def test_what_is_left_where_numbers_cancel_is_no_mixing(function, size):
 def test_samples_that_are_mixed_are_refused_where_few_digits_are_right():
     rng = np.random.default_rng(0)
     with pytest.raises(MixedSamplesError):
-        gb.trace(lambda p, x: np.sin(1e11 * x)[::-1] @ p["w"], {"w": np.eye(4)}, rng.standard_normal((6, 4)))
+        gb.trace(lambda p, x: np.sin(1e12 * x)[::-1] @ p["w"], {"w": np.eye(4)}, rng.standard_normal((6, 4)))
