@@ -41,6 +41,9 @@ BASIC = ("jmp", "mjp", "vjp", "residual")
 REQUIRED = ("forward", "mjp", "output_shape", "parameter_shapes", "parameter_jacobians")
 """The methods that every layer must have."""
 
+NEAR = ROUNDINGS / MOVED
+"""A result may be off by so often what it moves by where inputs are moved by MOVED roundings."""
+
 SAMPLES = 3
 """The number of samples of a batch that are checked."""
 
@@ -217,7 +220,10 @@ def _check_conduct(claims: Claims, probe: Probe) -> None:
 
 
 def _rounding(probe: Probe, name: str) -> Any:
-    """Return the rounding error of a method, or that of its oracle, which cancels in x − tanh x, if it is larger."""
+    """Return the rounding error of a method, or that of its oracle, which cancels in x − tanh x, if it is larger.
+
+    Equal numbers, of which a norm makes 0, stay equal in float32: they are moved, too.
+    """
     unit, factor = ROUNDINGS * 2.0**-53, float(name in ("jmp", "mjp", "vjp"))
     if name == "average":  # of each J in Jᵀ Ḡ J
         n, out = len(probe.x), probe.output.shape[1:]
@@ -225,7 +231,9 @@ def _rounding(probe: Probe, name: str) -> Any:
         factor = 2 * float(np.max(np.abs(pulled).sum(0), initial=0)) + unit * float(np.abs(probe.curvature).sum())
     if name == "residual":
         factor = largest(shrunk(probe).residual())
-    return max(rounding_of(probe.cast(np.float32).calls()[name](), probe.calls()[name]()), factor * unit)
+    own, near = probe.calls()[name](), replace(probe, x=moved(probe.x, np.random.default_rng(0)))
+    errors = rounding_of(probe.cast(np.float32).calls()[name](), own), rounding_of(near.calls()[name](), own, NEAR)
+    return max(*errors, factor * unit)
 
 
 def _needs(name: str) -> list[str]:
@@ -245,7 +253,7 @@ def _float32(single: Probe, double: Probe, name: str) -> Compared:
     def rounding() -> Any:
         near = replace(double, x=moved(double.x, np.random.default_rng(0), UNIT32))  # a cast leaves equal numbers equal
         cast = rounding_of(single.cast(float).calls()[name](), want, ROUNDINGS)
-        cast += rounding_of(near.calls()[name](), want, ROUNDINGS / MOVED)
+        cast += rounding_of(near.calls()[name](), want, NEAR)
         return cast + ROUNDINGS * UNIT32 * largest(shrunk(double).residual()) if name == "residual" else cast
 
     return Compared(got, want, "the same in float64", FLOAT32_TOLERANCE, floor, rounding=rounding)

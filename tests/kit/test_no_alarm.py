@@ -39,6 +39,12 @@ def test_what_is_left_of_cancelling_terms_is_judged_all_the_same(factor):
     assert report.failures[0].method == "mjp"
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_no_alarm_where_a_norm_makes_zeros_of_equal_numbers(seed):
+    """What rounding leaves of x less its mean is multiplied by ε^(−3/2)."""
+    check_layer(layers.BatchNorm3d(2, affine=False), np.full((2, 2, 1, 3, 3), 0.3), seed).assert_ok()
+
+
 def test_an_equal_number_that_is_another_object_is_no_change():
     assert changes(snapshot({"rate": 0.5}), snapshot({"rate": float("0.5")})) == []
 
