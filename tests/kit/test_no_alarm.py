@@ -167,6 +167,12 @@ def counts_at_large_rates(scale):
     return made, losses.PoissonNLLLoss(), x, np.ones((3, 3))
 
 
+@pytest.mark.parametrize("logarithm", [30.8, 60.0])
+def test_no_alarm_where_float32_does_not_tell_counts_apart(logarithm):
+    output = np.array([[logarithm, 1, 0.3], [0.2, -3, 2]])
+    check_loss(losses.PoissonNLLLoss(), output, np.array([[1.0, 2, 3], [0, 1, 2]])).assert_ok()
+
+
 def counts_that_float32_has_no_squares_of():
     """Gradients are finite in float32, and what is made of their squares is not."""
     made = Sequential(layers.Linear(2, 3), rng=0, dtype="float64")
