@@ -121,8 +121,10 @@ class Calls:
 
     def find(self, network: Any, loss: Any, x: Any, quantities: Sequence[Any], options: Options) -> Prepared | None:
         """Return the prepared call for these arguments, if there is one that is valid."""
-        known = isinstance(network, Layer) and (type(x) is np.ndarray or is_array(x))
-        calls = self.of.get(network) if known else None
+        try:
+            calls = self.of.get(network) if type(x) is np.ndarray or is_array(x) else None
+        except TypeError:  # what is no network may have no weak reference, or no hash
+            return None
         # True equals 1: what is not of the right type must not be found, but get its error
         if calls is None or type(options[0]) is not bool or not _LIMITS.issuperset(map(type, options[3:])):
             return None
@@ -171,7 +173,8 @@ class Calls:
 
 def _key(loss: Any, x: Array, quantities: Sequence[Any], options: Options) -> tuple[Any, ...]:
     training, _, wrt, *limits = options
-    return (x.shape, x.dtype, device_of(x), type(loss), tuple(map(type, quantities)), training, wrt, *limits)
+    device = "cpu" if type(x) is np.ndarray else device_of(x)
+    return (x.shape, x.dtype, device, type(loss), tuple(map(type, quantities)), training, wrt, *limits)
 
 
 def _layers_of(part: Any) -> list[Layer]:
