@@ -37,7 +37,7 @@ from gbackprop.testing.oracles import ORACLES, definition_of
 from gbackprop.testing.points import BEYOND, is_beyond
 from gbackprop.testing.purity import impurity
 from gbackprop.testing.report import Report
-from gbackprop.testing.runs import Runs, fits, floor_of, pairs
+from gbackprop.testing.runs import Runs, fits, floor_of, has_rows, pairs
 from gbackprop.testing.setting import CheckedNetwork, Values
 
 ORACLE_TOLERANCE = 1e-9
@@ -220,7 +220,7 @@ def _permuted(runs: Runs, quantity: Quantity) -> Compared:
     want = runs.alone(quantity)
     if pairs(quantity):
         want = {name: _both_permuted(value, runs.order) for name, value in want.items()}
-    elif any(statistic.per_sample for statistic in quantity.statistics()):
+    elif has_rows(quantity):
         want = {name: value[runs.order] for name, value in want.items()}
     return runs.beside(quantity, runs.together(quantity, "permuted"), want, "the order given")
 

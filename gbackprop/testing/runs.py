@@ -13,6 +13,7 @@ from gbackprop.calculus.gram import Pairs
 from gbackprop.calculus.signals import AVERAGE, GRADIENT, RESIDUAL
 from gbackprop.plain.reference import reference
 from gbackprop.quantities import Quantity
+from gbackprop.quantities.merging_rules import Averaged, Summed
 from gbackprop.testing.claims import ROUNDING, ROUNDINGS, UNIT, Compared, both, largest_of
 from gbackprop.testing.oracles import ORACLES, definition_of
 from gbackprop.testing.setting import CheckedNetwork, Values
@@ -112,6 +113,12 @@ class Runs:
 def averages(quantity: Quantity) -> bool:
     """Return whether a quantity needs the whole batch at each layer, as averages and pairs of samples do."""
     return any(statistic.signal == AVERAGE for statistic in quantity.statistics()) or pairs(quantity)
+
+
+def has_rows(quantity: Quantity) -> bool:
+    """Return whether a result has a row for each sample: not one that states that it is summed, or averaged."""
+    summed = isinstance(quantity.merging, Summed | Averaged)
+    return not summed and any(statistic.per_sample for statistic in quantity.statistics())
 
 
 def pairs(quantity: Quantity) -> bool:

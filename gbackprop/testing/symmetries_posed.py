@@ -22,7 +22,7 @@ from gbackprop.quantities import Quantity, Statistic
 from gbackprop.quantities.merging_rules import Summed
 from gbackprop.quantities.result import Result
 from gbackprop.testing.claims import NotGivenError
-from gbackprop.testing.runs import pairs
+from gbackprop.testing.runs import has_rows, pairs
 from gbackprop.testing.setting import SEED, Values, at_targets
 
 
@@ -90,7 +90,7 @@ def arrays_of(part: Result) -> Values:
 
 def per_sample(quantity: Quantity) -> int:
     """Return 1 if a quantity has a row for each sample, else 0."""
-    return int(not pairs(quantity) and any(statistic.per_sample for statistic in quantity.statistics()))
+    return int(not pairs(quantity) and has_rows(quantity))
 
 
 @dataclass(frozen=True)

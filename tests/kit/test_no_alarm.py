@@ -6,8 +6,9 @@ from common import one_in
 from fault_table import FAULTS
 from faults import on_rows
 
-from gbackprop import Graph, Sequential, layers, losses, network, quantities
-from gbackprop.testing import check_layer, check_loss, check_network, check_quantity
+from gbackprop import Graph, Sequential, data, layers, losses, network, quantities
+from gbackprop.calculus.signals import GRADIENT
+from gbackprop.testing import check_layer, check_loss, check_network, check_quantity, check_symmetries
 from gbackprop.testing.cases import ALL_LAYERS, NETWORKS
 from gbackprop.testing.claims import Compared, _compared
 from gbackprop.testing.purity import changes, snapshot
@@ -324,3 +325,29 @@ def test_no_alarm_with_frozen_parameters(names, apart):
 def test_no_alarm_where_a_target_is_too_rare_to_be_drawn():
     output = np.array([[0.0, 12.0], [1.0, 0.5]])[None].swapaxes(1, 2)
     check_loss(losses.CrossEntropyLoss(weight=np.array([3.0, 1e-3])), output, np.array([[1, 0]])).assert_ok()
+
+
+class Fourth(quantities.Quantity):
+    """A quantity of rows for each sample that adds them up itself."""
+
+    name, scale = "fourth", "1/N Σₙ (∇ℓₙ)⁴"
+    merging, powers = data.Averaged(), (0, 4)
+
+    def statistics(self):
+        return (quantities.Statistic("batch", GRADIENT),)
+
+    @staticmethod
+    def finish(scale, each):
+        return ((each / scale.factor) ** 4).mean(0)
+
+    @staticmethod
+    def definition(parts):
+        return (parts.gradients**4).mean(0)
+
+
+def test_no_alarm_where_a_quantity_adds_up_its_rows_itself():
+    made = Sequential(layers.Linear(4, 3), layers.Tanh(), layers.Linear(3, 2), rng=0, dtype="float64")
+    x, y = np.random.default_rng(0).standard_normal((2, 5, 4))
+    given = made, losses.MSELoss(), x, y[:, :2]
+    check_quantity(Fourth(), *given).assert_ok()
+    check_symmetries(*given, quantities=[Fourth()]).assert_ok()
