@@ -291,8 +291,9 @@ def test_the_estimate_is_unbiased_and_states_its_error():
 
 def test_the_stated_error_is_no_matter_of_the_size_of_the_loss():
     """It is that of a share, ‖G − K‖ / ‖G‖."""
-    net, loss, x, y = case("vectors")
-    asked = q.KroneckerError(q.KFLR(), columns=8, rng=3)
+    net = gb.Sequential(layers.Linear(4, 5), layers.Sigmoid(), layers.Linear(5, 3), rng=0, dtype="float64")
+    x, y, loss = np.random.default_rng(0).standard_normal((9, 4)), np.arange(9) % 3, losses.CrossEntropyLoss()
+    asked = q.KroneckerError(q.KFLR(), columns=20, rng=3)
     one, other = (gb.backward(net, loss, x, y, asked, sample_weight=np.full(len(x), w)).values[0] for w in (1.0, 40.0))
     assert sum(0 < value.standard_error < 1 for value in one.values()) > 1
     for key, value in one.items():
