@@ -56,10 +56,10 @@ faults: $(VENV)/.test $(VENV)/.experiments ## Print the table of planted faults 
 # A Python that has all that is needed is taken as it is: a machine with a GPU may not be able to install anything.
 gpu-test: ## Run the tests with golden cases, kit, quantities and kernels on a GPU (CUDA=cuda12x for an older driver)
 	@if $(PYTHON) -c "import cupy, hypothesis, pytest, scipy" 2>/dev/null; then \
-		$(PARALLEL) $(PYTHON) -m pytest --device cuda $(ARGS); \
+		$(PARALLEL) $(PYTHON) -m pytest --device cuda -p no:benchmark $(ARGS); \
 	else \
 		$(MAKE) --no-print-directory $(VENV)/.test $(VENV)/.experiments $(VENV)/.$(CUDA) \
-		&& $(PARALLEL) $(BIN)/python -m pytest --device cuda $(ARGS); \
+		&& $(PARALLEL) $(BIN)/python -m pytest --device cuda -p no:benchmark $(ARGS); \
 	fi
 
 cupy-names: $(VENV)/.$(CUDA) ## Write down CuPy's names and keywords, which the tests without a GPU go by; needs no GPU

@@ -115,10 +115,11 @@ def averages(quantity: Quantity) -> bool:
     return any(statistic.signal == AVERAGE for statistic in quantity.statistics()) or pairs(quantity)
 
 
-def has_rows(quantity: Quantity) -> bool:
-    """Return whether a result has a row for each sample: not one that states that it is summed, or averaged."""
+def has_rows(quantity: Quantity, values: Values, n: int) -> bool:
+    """Return whether values have a row for each of n samples: a quantity may also add up the rows that it asks for."""
     summed = isinstance(quantity.merging, Summed | Averaged)
-    return not summed and any(statistic.per_sample for statistic in quantity.statistics())
+    asked = any(statistic.per_sample for statistic in quantity.statistics())
+    return asked and not summed and all(value.shape[:1] == (n,) for value in values.values())
 
 
 def pairs(quantity: Quantity) -> bool:

@@ -92,7 +92,7 @@ def check_symmetries(
     if not only:
         claims.attempt("backward", "can be moved", moved, claims, few, generator)
     if len(few.x) < len(posed.x):
-        rows = {id(q) for q in usable if per_sample(q) or pairs(q) or getattr(q, "convention", None)}
+        rows = {id(q) for q in usable if per_sample(q, few) or pairs(q) or getattr(q, "convention", None)}
         whole = replace(posed, asked=tuple(q for q in usable if id(q) not in rows))
         claims.suffix = f", of {len(posed.x)} samples"
         of_batch = [each for each in some if each.of_batch]

@@ -88,9 +88,9 @@ def arrays_of(part: Result) -> Values:
     return {name: asnumpy(value) for name, value in found.items()}
 
 
-def per_sample(quantity: Quantity) -> int:
-    """Return 1 if a quantity has a row for each sample, else 0."""
-    return int(not pairs(quantity) and has_rows(quantity))
+def per_sample(quantity: Quantity, posed: Posed) -> bool:
+    """Return whether a quantity has a row for each sample."""
+    return not pairs(quantity) and has_rows(quantity, posed.of(quantity), len(posed.x))
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Remade:
         flat = flat if self.rows is None else flat[:, like(self.rows, flat, int)]
         return flat if self.columns is None else flat[:, :, like(self.columns, flat, int)]
 
-    def expected(self, quantity: Quantity, key: str, value: Any, shape: tuple[int, ...]) -> Any:
+    def expected(self, quantity: Quantity, key: str, value: Any, given: Posed, old: str) -> Any:
         """Return what becomes of a factor, `key`, or of the whole value; None if nothing is known of it."""
         if key:
             order, scale = (self.rows, self.out**-2) if key == "B" else (self.columns, self.into**2)
@@ -121,7 +121,8 @@ class Remade:
         if self.out != self.into and not is_shipped(quantity):
             raise NotGivenError("how it changes with the scale of a parameter is not stated")
         first = all(each.reduction.name in ("sum", "batch") for each in quantity.statistics())
-        scale, lead = (self.into / self.out) ** (1 if first else 2), per_sample(quantity)
+        scale, lead = (self.into / self.out) ** (1 if first else 2), per_sample(quantity, given)
+        shape = given.network.parameter_shapes()[old]
         if pairs(quantity) or value.ndim != len(shape) + lead:  # a norm, the same for entries in any order
             return None if self.old else value * scale
         return self._moved(value.reshape(len(value) if lead else 1, shape[0], -1)) * scale
@@ -151,18 +152,18 @@ class Change:
             old = entries.old or parameter
             value = values.get(f"{old}/{key}" if key else old)
             if value is not None and self.rows is not None and name != "loss":
-                value = in_rows(quantity, value, self.rows)
+                value = in_rows(quantity, value, self.rows, given)
             if value is not None and parameter in self.entries:
-                value = entries.expected(quantity, key, value, given.network.parameter_shapes()[old])
+                value = entries.expected(quantity, key, value, given, old)
             if value is not None and name not in self.without:
                 found[name] = value if key == "A" else value * factor
         return found
 
 
-def in_rows(quantity: Quantity, value: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def in_rows(quantity: Quantity, value: np.ndarray, rows: np.ndarray, given: Posed) -> np.ndarray:
     """Return values of other samples of the batch, in the axes of samples that a quantity has."""
     if not pairs(quantity):
-        return value[rows] if per_sample(quantity) else value
+        return value[rows] if per_sample(quantity, given) else value
     n = int(max(rows)) + 1
     blocks = value.reshape(n, -1, n, len(value) // n)[rows][:, :, rows]
     return blocks.reshape(len(rows) * blocks.shape[1], -1)

@@ -55,9 +55,9 @@ class OfBatches(Change):
         rule, powers = quantity.stated("merging"), quantity.stated("powers")
         if rule is not None and not isinstance(rule, str):
             return arrays_of(merge(batch.part(quantity) for batch in self.batches))
-        if self.rows is None or not powers or not (pairs(quantity) or per_sample(quantity) or powers[0] == 1):
+        if self.rows is None or not powers or not (pairs(quantity) or per_sample(quantity, given) or powers[0] == 1):
             raise NotGivenError(rule or "how results of batches are merged is not stated: give it `merging`")
-        if pairs(quantity) or per_sample(quantity):
+        if pairs(quantity) or per_sample(quantity, given):
             return super().expected(quantity, given)
         factor = 2 * self.r  # R times a sum over samples; A is a mean
         return {name: v if name.endswith("/A") else v * factor for name, v in given.of(quantity).items()}

@@ -345,9 +345,16 @@ class Fourth(quantities.Quantity):
         return (parts.gradients**4).mean(0)
 
 
-def test_no_alarm_where_a_quantity_adds_up_its_rows_itself():
+class Unstated(Fourth):
+    """The same, which does not say how results of batches are merged."""
+
+    merging = None
+
+
+@pytest.mark.parametrize("quantity", [Fourth(), Unstated()], ids=["merged", "unstated"])
+def test_no_alarm_where_a_quantity_adds_up_its_rows_itself(quantity):
     made = Sequential(layers.Linear(4, 3), layers.Tanh(), layers.Linear(3, 2), rng=0, dtype="float64")
     x, y = np.random.default_rng(0).standard_normal((2, 5, 4))
     given = made, losses.MSELoss(), x, y[:, :2]
-    check_quantity(Fourth(), *given).assert_ok()
-    check_symmetries(*given, quantities=[Fourth()]).assert_ok()
+    check_quantity(quantity, *given).assert_ok()
+    check_symmetries(*given, quantities=[quantity]).assert_ok()
