@@ -197,6 +197,124 @@ class Unit(Layer):
         return found / r[:, :, None] ** 2
 
 
+class Smoothed(Layer):
+    """y[t] = w[0] x[t] + w[1] x[t + 1] + w[2] x[t + 2]."""
+
+    def parameter_shapes(self):
+        return {"w": (3,)}
+
+    def draw(self, rng):
+        return {"w": rng.standard_normal(3)}
+
+    def output_shape(self, shape):
+        if len(shape) != 1 or shape[0] < 3:
+            raise ValueError(f"expected at least 3 features, got {shape}")
+        return (shape[0] - 2,)
+
+    def forward(self, x):
+        return self.jmp(x, x[None])[0], x
+
+    def jmp(self, x, mat):
+        return sum(w * mat[..., k : mat.shape[-1] - 2 + k] for k, w in enumerate(self.parameters["w"]))
+
+    def mjp(self, x, mat):
+        found = np.zeros((*mat.shape[:2], x.shape[1]), mat.dtype)
+        for t in range(mat.shape[2]):
+            found[..., t : t + 3] += mat[..., t, None] * self.parameters["w"]
+        return found
+
+    def per_sample(self, x, mat):
+        return np.stack([(mat * x[:, k : x.shape[1] - 2 + k]).sum(2) for k in range(3)], 2)
+
+    def parameter_jacobians(self, x):
+        jacobian = ParameterJacobian()
+        jacobian.per_sample = partial(self.per_sample, x)
+        return {"w": jacobian}
+
+
+class RowSums(Layer):
+    """y = x ∘ W 1."""
+
+    TABLE = 1 + np.arange(4.0)
+
+    def parameter_shapes(self):
+        return {"w": (4, 4)}
+
+    def draw(self, rng):
+        return {"w": rng.standard_normal((4, 4))}
+
+    def output_shape(self, shape):
+        if shape != (4,):
+            raise ValueError(f"expected (4,), got {shape}")
+        return shape
+
+    def forward(self, x):
+        return x * self.parameters["w"].sum(1), x
+
+    def jmp(self, x, mat):
+        return mat * self.parameters["w"].sum(1)
+
+    mjp = jmp
+
+    def parameter_jacobians(self, x):
+        jacobian = ParameterJacobian()
+        jacobian.per_sample = lambda mat: np.repeat((mat * x)[..., None], 4, -1)
+        return {"w": jacobian}
+
+
+class Normed(Layer):
+    """y = x / √(Σ x² / K + ε), of which the function has K − 1 for K."""
+
+    curvature, eps = "dense", 1e-5
+
+    def output_shape(self, shape):
+        if len(shape) != 1:
+            raise ValueError(f"expected (K,), got {shape}")
+        return shape
+
+    def forward(self, x):
+        return x / np.sqrt((x**2).sum(1, keepdims=True) / (x.shape[1] - 1) + self.eps), x
+
+    def jmp(self, x, mat):
+        r = np.sqrt((x**2).mean(1, keepdims=True) + self.eps)
+        return (mat - x * (x * mat).mean(2, keepdims=True) / r**2) / r
+
+    mjp = jmp
+
+
+class Cached(Snake):
+    """Its derivative is that of the first batch, if the second has its shape."""
+
+    slope = None
+
+    def first(self, x, y):
+        if self.slope is None or self.slope.shape != x.shape:
+            self.slope = super().first(x, y)
+        return self.slope
+
+
+class Gated(Layer):
+    """y = a σ(b)."""
+
+    curvature = "dense"
+
+    def output_shape(self, a, b):
+        if a != b:
+            raise ValueError(f"expected equal shapes, got {a} and {b}")
+        return a
+
+    def forward(self, a, b):
+        return a * sigmoid(b), (a, sigmoid(b))
+
+    def jmp(self, saved, mat, other):
+        a, s = saved
+        return mat * s + other * a * s * (1 - s)
+
+    def mjp(self, saved, mat):
+        a, s = saved
+        return mat * s, mat * a * s * (1 - s)
+
+
 class Shifted(Layer):
     """y[t] = x[t] − x[t − 1]."""
 
@@ -369,6 +487,43 @@ def stretched():
     return check_network(network, LogCoshPerBatch(), batch(5, 3), batch(5, 2, seed=4))
 
 
+def join(**methods):
+    return lambda: check_layer(wrong(Gated, **methods)(), (batch(3, 4), batch(3, 4, seed=1)))
+
+
+def taps(self, x, mat):
+    found = np.zeros((*mat.shape[:2], x.shape[1]), mat.dtype)
+    for k, w in enumerate(self.parameters["w"]):
+        found[..., k : k + mat.shape[2]] = mat * w
+    return found
+
+
+def assigned(self, x, mat):
+    found = np.zeros((*mat.shape[:2], x.shape[1]), mat.dtype)
+    for t in range(mat.shape[2]):
+        found[..., t : t + 3] = mat[..., t, None] * self.parameters["w"]
+    return found
+
+
+def last_column(self, x, mat, sign=None):
+    return self.per_sample(x, mat)[-1] * (1 if sign is None else sign[-1, :, None])
+
+
+def squared_sum(self, x, mat, sign=None):
+    each = self.per_sample(x, mat)
+    return ((each if sign is None else each * sign[..., None]).sum(1) ** 2).sum(0)
+
+
+def crossed(self, saved, g):
+    """Both cross terms of a σ(b) are doubled."""
+    a, s = saved
+    k, slope = a.shape[1], s * (1 - s)
+    found, i = np.zeros((len(a), 2 * k, 2 * k), a.dtype), np.arange(k)
+    found[:, i, k + i] = found[:, k + i, i] = 2 * g * slope
+    found[:, k + i, k + i] = g * a * slope * (1 - 2 * s)
+    return found
+
+
 def own(power, rule, definition, finish=lambda self, scale, value: value, signal=GRADIENT, c=2):
     """Return a quantity with a definition."""
     return wrong(Quantity, name="own", powers=(power, c), needs=(Statistic(rule, signal),), finish=finish,
@@ -476,8 +631,44 @@ USERS = {
     ),
     "layer: sign of the second input": (
         lambda: check_layer(SquaredDistance(), (batch(3, 4), batch(3, 4, seed=1))),
-        "it had the other sign, at 4 to 7 along axis 2 alone",
+        "it had the other sign, in input 1",
     ),
+    "layer: = for +=, of positions": (
+        layer(wrong(Smoothed, mjp=assigned), 7), "along axis 1 the last term in place of the sum (= for +=)",
+    ),
+    "layer: = for +=, of taps": (
+        layer(wrong(Smoothed, mjp=taps), 7), "along axis 1 the first term in place of the sum (= for +=)",
+    ),
+    "layer: the last term by column": (
+        layer(jacobian("w", Smoothed, last_column, "batch"), 7),
+        "what is got would be right if it were of the last column alone (= for +=)",
+    ),
+    "layer: square of a sum over samples": (
+        layer(jacobian("w", Smoothed, squared_sum, "square"), 7), "would be right if it were Σᵥ (Σₙ s Jᵀg)²",
+    ),
+    "layer: sums of the other axis": (
+        layer(wrong(RowSums, mjp=lambda s, x, mat: mat * s.parameters["w"].sum(0)), 4),
+        "multiplied by mean w along 1 and divided by mean w over axis 0 along 1",
+    ),
+    "layer: a table of its class": (
+        layer(wrong(RowSums, mjp=lambda s, x, mat: mat * s.TABLE), 4), "divided by TABLE along 1",
+    ),
+    "layer: K − 1 for K beside ε": (
+        layer(Normed, 5), "with eps = 0, right if divided by √(input features/(input features − 1)) = 1.11803",
+    ),
+    "layer: derivative of an earlier call": (layer(Cached, 4), "it wrote nothing into its owner"),
+    "layer: mean over samples": (
+        layer(wrong(RowSums, mjp=lambda s, x, mat: RowSums.jmp(s, x, mat - mat.mean(1, keepdims=True))), 4),
+        "the mean over axis 1 were not subtracted",
+    ),
+    "join: inputs exchanged": (
+        join(mjp=lambda s, saved, mat: Gated.mjp(s, saved, mat)[::-1]), "right if input 0 and input 1 were exchanged",
+    ),
+    "join: σ for a": (
+        join(mjp=lambda s, saved, mat: (mat * saved[1], mat * saved[1] ** 2 * (1 - saved[1]))),
+        "multiplied by input 0 and divided by saved[1], in input 1",
+    ),
+    "join: cross terms twice": (join(residual=crossed), "divided by 2, in input 0 and 1, input 1 and 0"),
     "loss: missing c": (
         log_cosh_with(gradients=lambda s, f, y: np.tanh(f - y)), "divided by (output features) = 4",
     ),
@@ -514,6 +705,18 @@ USERS = {
     "quantity: not rooted": (
         quantity(own(1, "square_norm", lambda p: p.factor * np.sqrt((p.gradients.reshape(p.batch, -1) ** 2).sum(1)),
                      c=1)), "without this: squared",
+    ),
+    "quantity: squares for fourth powers": (
+        quantity(own(0, "batch", lambda p: (p.gradients**4).sum(0), lambda q, s, g: ((g / s.factor) ** 2).sum(0))),
+        "right if it were Σₙ ∇ℓ⁴: it is Σₙ ∇ℓ²",
+    ),
+    "quantity: absolute value of the sum": (
+        quantity(own(0, "batch", lambda p: abs(p.gradients).sum(0), lambda q, s, g: abs((g / s.factor).sum(0)))),
+        "right if it were Σₙ |∇ℓ|: it is |Σₙ ∇ℓ|",
+    ),
+    "quantity: not centered": (
+        quantity(own(0, "batch", lambda p: p.gradients.var(0), lambda q, s, g: ((g / s.factor) ** 2).mean(0))),
+        "right if it were variance: it is second_moment",
     ),
     "graph: 1 − σ": (graph(GATES, gates, 3), "the input had the other sign"),
     "graph: product for sum": (graph(GATES, sums, 3), "Add"),

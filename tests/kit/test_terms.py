@@ -95,10 +95,12 @@ def test_what_is_multiplied_by_an_option_is_named():
 def test_sums_over_samples_and_outputs_are_what_their_names_say():
     j = RNG.standard_normal((2, 3, 4))
     found, sums = dict(_reductions("J", j)), {"‖Σₙ J‖²": (j.sum(0) ** 2).sum(), "var J": j.var(0)}
-    for name, a in (("J", j), ("J²", j**2), ("|J|", abs(j))):
+    for name, a in (("J", j), ("J²", j**2), ("J³", j**3), ("J⁴", j**4), ("|J|", abs(j))):
         sums |= {name: a, f"Σₙ {name}": a[0] + a[1], f"maxₙ {name}": np.maximum(a[0], a[1]), f"Σ {name}": a.sum(),
                  f"{name} of the first sample": a[0], f"{name} of the last sample": a[1],
                  f"Σ {name} of each sample": [a[0].sum(), a[1].sum()], f"(Σₙ {name})²": (a[0] + a[1]) ** 2,
+                 f"|Σₙ {name}|": abs(a[0] + a[1]), f"(Σ {name} of each sample)²": [a[0].sum() ** 2, a[1].sum() ** 2],
+                 f"Σ {name} {name} of each two samples": [[(b * c).sum() for b in a] for c in a],
                  f"‖{name}‖ of each sample": [np.linalg.norm(a[0]), np.linalg.norm(a[1])],
                  f"Σ {name} over outputs": a.sum(1), f"Σₙ Σ {name} over outputs": a.sum(1).sum(0),
                  f"Σₙ (Σ {name} over outputs)²": (a.sum(1) ** 2).sum(0)}  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,39 @@ def of_arrays(arguments: Arguments) -> Iterator[Edit]:
                 yield 1, f"the target were the {words} class", moved
         for method, name in (("mjp", "columns"), ("jmp", "columns"), ("jmp", "tangents"), ("mjp", "tangents")):
             yield 1.5, f"the {name} had gone through {method}", partial(_carried, method, name)
+
+
+SQUARES = {"batch_square": "ᵥ", "square": "ᵥₙ", "square_norm": "ᵥᵢ"}
+"""The reductions of Jᵀg of columns v, samples n and entries i that are sums of squares, and over which these go."""
+
+
+def of_definitions(arguments: Arguments) -> Iterator[Edit]:
+    """Yield other definitions of a reduction of Jᵀg: of one column or sample alone, or the square of a sum."""
+    *_, method, define = (None, None, *arguments)
+    if not isinstance(method, str) or not callable(define):
+        return
+    for axis, kind in enumerate(("column", "sample")):
+        for end, words in (((-1, "last"), (0, "first")) if axis < 1 or "batch" not in method else ()):
+            one = partial(_of_one, define, axis, end)
+            yield 1.3, f"it were of the {words} {kind} alone (= for +=)", lambda given, f=one: (*given[:-1], f)
+    over = SQUARES.get(method, "")
+    for inner in (subset for size in (1, 2) for subset in combinations(over, size)):
+        rest = "".join(each for each in over if each not in inner)
+        outer = f"Σ{rest} " if rest else ""
+        for sign in ("s ", ""):
+            define = partial(_square_of_sum, "".join(inner), rest, bool(sign))
+            yield 1.3, f"it were {outer}(Σ{''.join(inner)} {sign}Jᵀg)²", lambda given, f=define: (*given[:-1], f)
+
+
+def _of_one(define: Callable[..., Any], axis: int, end: int, each: np.ndarray, weights: np.ndarray) -> Any:
+    return define(each.take([end], axis), weights.take([end], axis))
+
+
+def _square_of_sum(inner: str, rest: str, signed: bool, each: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    axes = {"ᵥ": (0,), "ₙ": (1,), "ᵢ": tuple(range(2, each.ndim))}
+    within, beyond = (tuple(axis for name in names for axis in axes[name]) for names in (inner, rest))
+    total = (weights * each if signed else each).sum(within, keepdims=True) ** 2
+    return total.sum(beyond, keepdims=True).squeeze(within + beyond)
 
 
 def on_probe(name: str, change: Callable[[np.ndarray], np.ndarray]) -> Change:

@@ -46,6 +46,9 @@ AXIS: dict[str, tuple[float, bool, Callable[[np.ndarray, int], np.ndarray]]] = {
     "the sum over axis {} for each": (1.2, False, lambda a, i: np.broadcast_to(a.sum(i, keepdims=True), a.shape)),
     "the mean over axis {} subtracted": (1.2, False, lambda a, i: a - a.mean(i, keepdims=True)),
     "summed up along axis {}": (1.5, False, np.cumsum),
+    "along axis {} the last term in place of the sum (= for +=)": (1.3, False, lambda a, i: _overwritten(a, i)),
+    "along axis {} the first term in place of the sum (= for +=)": (1.3, False, lambda a, i: np.flip(
+        _overwritten(np.flip(a, i), i), i)),
 }
 """Changes along an axis: cost, whether another one undoes it, and the function of array and axis."""
 
@@ -100,6 +103,12 @@ def _alone(a: np.ndarray, axis: int, end: int) -> np.ndarray:
     found, where = np.zeros_like(a), (slice(None),) * axis + (end,)
     found[where] = a[where]
     return found
+
+
+def _overwritten(a: np.ndarray, axis: int) -> np.ndarray:
+    """Return an array with 0 for all but the last along an axis of what is not 0, which was written over the others."""
+    later = np.flip(np.cumsum(np.flip(a != 0, axis), axis), axis)
+    return np.where(later == 1, a, 0)
 
 
 def _mask(a: np.ndarray, i: int, j: int, compare: Callable[..., np.ndarray]) -> np.ndarray:

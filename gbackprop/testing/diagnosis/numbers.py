@@ -44,7 +44,7 @@ def recognized(values: Sequence[float], sizes: Sequence[Sizes], tolerance: float
         cost, words, rest = *told[place], rests[place, 0]
         fixed = bool(words) and not np.ptp(columns[place])  # by chance many a number is a rational times such a size
         for value, more in rationals().items() if best is None or cost < best[0] else ():
-            total = cost + more + (fixed and value not in (0.5, 1, 2))
+            total = cost + more + fixed * (0 if value == 1 else 0.5 if value in (0.5, 2) else 1)
             if abs(rest - value) <= tolerance * value and (best is None or total < best[0]):
                 best = total, product(sign * value, words)
     return None if best is None else (best[0] + 0.25 * (sign < 0), best[1])
@@ -84,7 +84,8 @@ def monomials(sizes: Sequence[Sizes]) -> tuple[list[tuple[float, str]], np.ndarr
         column = np.array([each[name] for each in sizes], dtype=float)
         for power, form in POWERS.items():
             words = form.format(f"({name})" if " " in name else name)
-            told.append((0.9 + 0.02 * rank + 0.3 * (abs(power) != 1) + 0.5 * name.endswith("features − 1"), words))
+            rare = 0.5 * name.endswith("features − 1") + 1.0 * name.endswith("features − 1)")
+            told.append((0.9 + 0.02 * rank + 0.3 * (abs(power) != 1) + rare, words))
             columns.append(column**power)
             owners.append(rank)
     pairs = [(i, j) for i, j in combinations(range(1, len(told)), 2) if owners[i] != owners[j]]

@@ -6,9 +6,9 @@ holds if it does so for every part of the result that is wrong, in every trial, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations_with_replacement
+from itertools import combinations, combinations_with_replacement
 from time import perf_counter
 
 import numpy as np
@@ -23,6 +23,9 @@ Rule = Callable[[Trial, str], Two]
 """A function that makes a and b of a part in a trial."""
 
 JOINED: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {"·": np.multiply, "+": np.add, "−": np.subtract}
+
+
+ZERO = "left out: what is got is 0 everywhere"
 
 
 @dataclass(frozen=True)
@@ -45,8 +48,9 @@ class Relations:
         """Return the edits of the first of some kinds that has any: for all that is wrong, else for each part."""
         if all(trial.compared is not None and trial.compared.draws for trial in self.trials):
             return list(filter(None, [self.drawn()])) if "multiples" in kinds else []
-        if not self.wrong:
-            return list(filter(None, self.shaped())) if "multiples" in kinds else []
+        exchanged = list(self.exchanged()) if "multiples" in kinds else []
+        if exchanged or not self.wrong:
+            return exchanged or (list(filter(None, self.shaped())) if "multiples" in kinds else [])
         if any(name not in trial.parts for trial in self.trials for name in self.wrong):
             return []
         if not any(largest(trial.parts[name][1]) for trial in self.trials for name in self.wrong):
@@ -82,8 +86,10 @@ class Relations:
     def zeros(self) -> Iterator[Found | None]:
         """Yield relations of parts of which 0 is expected: a constant too much, or what a mean was of."""
         yield self.held(lambda t, n: (np.ones_like(t.parts[n][0]), -t.parts[n][0]), "right if {k} were added", 2, True)
-        if all(largest(t.parts[n][0].sum(0)) < 1e-9 * largest(t.parts[n][0]) for t in self.trials for n in self.wrong):
-            yield Found(2, "right if the mean over axis 0 were not subtracted")
+        every = [trial.parts[name][0] for trial in self.trials for name in self.wrong]
+        for axis in range(min(got.ndim for got in every)):
+            if all(largest(got.sum(axis)) < 1e-9 * largest(got) for got in every):
+                yield Found(2, f"right if the mean over axis {axis} were not subtracted")
 
     def shaped(self) -> Iterator[Found | None]:
         """Yield relations of a result of another shape, that lacks an axis of what is expected."""
@@ -100,10 +106,19 @@ class Relations:
             if near and all(near):
                 yield Found(2, f"right without this: {words} axis {axis}")
 
+    def exchanged(self) -> Iterator[Found]:
+        """Yield two parts of a result of which each is what is expected of the other."""
+        every = [trial.parts | trial.misfits for trial in self.trials]
+        names = [name for name in every[0] if all(name in parts for parts in every)]
+        for one, other in combinations(names[:12], 2):
+            pairs = [(parts[a][0], parts[b][1]) for parts in every for a, b in ((one, other), (other, one))]
+            if all(map(_alike, pairs)) and not all(map(_alike, (parts[one] for parts in every))):
+                yield Found(1, f"right if {one} and {other} were exchanged")
+
     def multiples(self) -> Iterator[Found | None]:
         """A factor."""
         if not any(largest(trial.parts[name][0]) for trial in self.trials for name in self.wrong):
-            yield Found(1.5, "left out: what is got is 0 everywhere" + self._where())
+            yield Found(1.5, ZERO + self._where())
         yield self.held(lambda t, n: t.parts[n], "right if {c}", 0)
 
     def drawn(self) -> Found | None:
@@ -159,12 +174,12 @@ class Relations:
 
     def quantities(self) -> Iterator[Found | None]:
         """Yield relations of a result that is another quantity, or differs by a part of one."""
-        for other in [] if not self.trials[0].others else self.trials[0].others[self.wrong[0]]:
+        others = [] if not self.trials[0].others else list(self.trials[0].others[self.wrong[0]])
+        yield self._another({other: lambda t, n, other=other: t.others[n][other] for other in others}, 2, alone=True)
+        for other in others:
             def of(t: Trial, n: str, other: str = other) -> np.ndarray:
                 return np.broadcast_to(t.others[n][other], t.parts[n][0].shape)
 
-            yield self.held(lambda t, n, of=of: (t.parts[n][0], of(t, n)),
-                            f"what is got is {other}{{and c}}, and not what is expected", 2)  # fmt: skip
             yield self.held(lambda t, n, of=of: (of(t, n), _missing(t.parts[n])),
                             f"right if {{k}} times {other} were added", 3, True)  # fmt: skip
             yield self.held(lambda t, n, of=of: (t.parts[n][1] - of(t, n), _missing(t.parts[n])),
@@ -176,24 +191,30 @@ class Relations:
         both = combinations_with_replacement(names, 2)
         pairs = [(a, b, way) for a, b in both for way in JOINED if a != b or way == "·"]
 
-        def said(side: int) -> str:
-            for a, b, way in pairs:
-                found = self.held(lambda t, n, a=a, b=b, way=way: (
-                    JOINED[way](t.terms[a], t.terms[b]).reshape(t.parts[n][side].shape), t.parts[n][side]
-                ), f"{a} {way} {b}{{and c}}", 0)  # fmt: skip
-                if found is not None:
-                    turned = way == "−" and found.words.endswith("with the other sign")
-                    return f"{b} − {a}" if turned else found.words
-            return ""
+        yield self._another({f"{a} {way} {b}": lambda t, n, a=a, b=b, way=way: JOINED[way](t.terms[a], t.terms[b])
+                             for a, b, way in pairs}, 2.5)  # fmt: skip
 
-        got = said(0)
-        want = said(1) if got else ""
-        if want:
-            yield Found(2.5, f"right if it were {want}: it is {got}")
+    def _another(self, arrays: Mapping[str, Callable[[Trial, str], np.ndarray]], cost: float,
+                 alone: bool = False) -> Found | None:
+        """Return the names of both sides, as multiples of named arrays; or what is got `alone`."""
+        where, names = self._where(), list[str]()
+        for side in (0, 1):
+            each = [self.held(lambda t, n, make=make, side=side: (
+                _fitted(make(t, n), t.parts[n][side]), t.parts[n][side]
+            ), words + "{and c}", 0) for words, make in arrays.items()]  # fmt: skip
+            found = min(filter(None, each), key=lambda one: one.cost, default=None)
+            if found is None:
+                break
+            words = found.words.removesuffix(where)
+            one, turned, other = words.removesuffix(", with the other sign").partition(" − ")
+            names.append(f"{other} − {one}" if turned and words.endswith("the other sign") else words)
+        if len(names) == 2:
+            return Found(cost, f"right if it were {names[1]}: it is {names[0]}{where}")
+        return Found(cost, f"what is got is {names[0]}, and not what is expected{where}") if names and alone else None
 
     def terms(self) -> Iterator[Found | None]:
         """Factors and terms that are products of named arrays, and of functions of them."""
-        first, name = self.trials[0], self.wrong[0]
+        first, name = self.trials[-1], self.wrong[0]  # of fresh samples: those given may equal a parameter by chance
         if len(self.wrong) > 6:
             return
         for term in first.terms:
@@ -203,6 +224,8 @@ class Relations:
                 ), f"right if what it has beyond {term} were {{c}}", 2, True)  # fmt: skip
         for side, names, cost in screened(first.parts[name], self.library(first, name), self.deadline):
             product = " · ".join(each for each in names if each != "1")
+            if not product and side >= 0:
+                continue
             if side < 0:
                 lost = names[0] == "1" and (self.library(first, name)[names[1]] == 0).any()
                 by = ("multiplied by", "it were not multiplied by" if lost else "divided by")
@@ -271,7 +294,7 @@ class Relations:
         text = kinds.popitem()[1] if len(kinds) == 1 else apart
         joined = "" if ones else ", with the other sign" if text == OPPOSITE else f", {text}"
         much = 0.0 if ones and "{k}" not in words else sum(known for known, _ in said.values()) / len(said)
-        if ones and "{c}" in words:
+        if (ones and "{c}" in words) or (len(kinds) > 1 and "{k}" in words):  # a term is the same everywhere
             return None
         words = words.format_map({"c": text, "k": text, "and c": joined})
         words += "" if text == apart and len(said) > 1 else self._where()  # each part is named already
@@ -280,6 +303,8 @@ class Relations:
 
     def _constant(self, trial: Trial, name: str, rule: Rule) -> float | None:
         """Return c with a · c = b for a part, 0 where there is nothing to compare, or None."""
+        if name not in trial.parts:  # its sides have different shapes there
+            return None
         if not largest(trial.parts[name][0]) and not largest(trial.parts[name][1]):
             return 0.0
         try:
@@ -300,6 +325,15 @@ class Relations:
 def _places(where: np.ndarray, axis: int) -> list[int]:
     """Return the places along an axis at which anything is true."""
     return np.flatnonzero(np.moveaxis(where, axis, 0).reshape(where.shape[axis], -1).any(1)).tolist()
+
+
+def _alike(pair: Two) -> bool:
+    return pair[0].shape == pair[1].shape and largest(pair[0] - pair[1]) <= 1e-8 * largest(pair[1])
+
+
+def _fitted(array: np.ndarray, like: np.ndarray) -> np.ndarray:
+    """Return an array of as many numbers in another's shape, one of less broadcast to it."""
+    return array.reshape(like.shape) if array.size == like.size else np.broadcast_to(array, like.shape)
 
 
 def _missing(pair: Two) -> np.ndarray:

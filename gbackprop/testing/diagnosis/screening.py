@@ -44,7 +44,8 @@ def screened(sides: Two, views: Terms, deadline: float) -> list[tuple[int, list[
             if perf_counter() > deadline:
                 break
             found += [(side, (*pair, c)) for pair in _pairs(weight * row * rows, rows, w - g)]
-    costs = [0.0 if name == "1" else 0.4 + 0.1 * sum(map(name.count, "(²|√")) + 0.02 * len(name) for name in names]
+    marks = [0.1 * sum(map(name.count, "(|√")) + 0.2 * name.count("²") for name in names]
+    costs = [0.0 if name == "1" else 0.4 + more + 0.02 * len(name) for name, more in zip(names, marks, strict=True)]
     each = {(side, *(which if side < 0 else sorted(which))) for side, which in found}
     ranked = sorted((sum(costs[i] for i in which), side, which) for side, *which in each)
     return [(side, [names[i] for i in which], cost) for cost, side, which in ranked[:16]]

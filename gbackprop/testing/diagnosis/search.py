@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from math import prod
@@ -15,11 +16,11 @@ import numpy as np
 from gbackprop.base.threads import one_blas_thread
 from gbackprop.calculus.layer import INPUT, Leaf, leaves_of
 from gbackprop.calculus.walk import upwards
-from gbackprop.testing.diagnosis.arguments import Change, of_arrays, on_probe, on_subject
+from gbackprop.testing.diagnosis.arguments import Change, of_arrays, of_definitions, on_probe, on_subject
 from gbackprop.testing.diagnosis.arrays import ENTRIES
 from gbackprop.testing.diagnosis.care import of_care, wrapped
-from gbackprop.testing.diagnosis.options import of_defaults, of_leaves, of_options, with_parameter
-from gbackprop.testing.diagnosis.relations import Found, Relations
+from gbackprop.testing.diagnosis.options import of_defaults, of_leaves, of_options, with_option, with_parameter
+from gbackprop.testing.diagnosis.relations import ZERO, Found, Relations
 from gbackprop.testing.diagnosis.terms import scalars_of
 from gbackprop.testing.diagnosis.trials import Check, Sides, Trial, holds, largest, met, parts_of, sides, trials_of
 from gbackprop.testing.loss_probe import LossProbe
@@ -35,6 +36,15 @@ MOST, CLOSE = 3, 0.5
 SECONDS = 3.5
 """The time after which no further edit is tried."""
 
+PLACES = 64
+"""The largest number of columns, samples, positions or outputs that are looked at one by one."""
+
+ALONE = "samples do not interact"
+"""The claim of a method that is looked at if another one of it has no better diagnosis."""
+
+SMALL = 0.01
+"""The largest option that may be 0 so that a factor has a name."""
+
 CONDUCT = ("interact", "memory", "float32")
 """Words of claims that compare a method with itself: care comes first."""
 
@@ -48,6 +58,12 @@ def diagnose(check: Check, subject: Any, method: str, claim: str) -> tuple[Propo
         warnings.simplefilter("ignore")
         search = _Search(check, subject, method, claim)
         found = search.found() if len(search.trials) > 1 else []
+        if not found and any(name.startswith("input ") for trial in search.trials for name in trial.parts):
+            search.take([replace(trial, whole=True) for trial in search.trials])
+            found = search.found()
+        if all(each.words.startswith(ZERO) for each in found):  # columns that are the same for all may hide what it is
+            other = _Search(check, subject, method, ALONE)
+            found = (other.relations.search("multiples", "changed") if len(other.trials) > 1 else []) or found
     ranked = list({each.words: each for each in sorted(found, key=lambda each: each.cost)}.values())
     batches = tuple(trial.size for trial in search.trials if trial.evaluation.arguments)
     counted = search.trials if batches else search.trials[:1]  # without samples it may be the same thrice
@@ -62,8 +78,11 @@ class _Search:
     def __init__(self, check: Check, subject: Any, method: str, claim: str) -> None:
         self.check, self.subject, self.method, self.claim = check, subject, method, claim
         self.deadline = perf_counter() + SECONDS
-        self.trials = list(islice(trials_of(check, subject, method, claim), TRIALS))
-        self.relations = Relations(self.trials, self.deadline)
+        self.take(list(islice(trials_of(check, subject, method, claim), TRIALS)))
+
+    def take(self, trials: list[Trial]) -> None:
+        """Go on with these trials."""
+        self.trials, self.relations = trials, Relations(trials, self.deadline)
 
     def found(self) -> list[Found]:
         """Return the edits of the first kind that has any."""
@@ -71,7 +90,8 @@ class _Search:
         kinds: list[Callable[[], Any]] = [
             self.careful, self.nonlinear,
             lambda: related("multiples", "joined", "partial", "changed", "quantities", "added"),
-            self.called, self.apart, self.placed, lambda: related("terms"), self.ignored, self.optional,
+            self.called, self.redefined, self.apart, self.placed, lambda: related("terms"), self.simplified,
+            self.ignored, self.optional,
         ]  # fmt: skip
         for kind in kinds if self.trials[0].evaluation.arguments else kinds[2:3]:  # others need a subject to edit
             found = list(filter(None, kind()))
@@ -118,13 +138,25 @@ class _Search:
             yield from (self._right(cost, words, there), self._ignored(cost, words, there))
 
     def apart(self) -> Iterator[Found | None]:
-        """Yield sums of squares where the square of a sum is expected: over columns, or positions."""
+        """Yield sums of results by column, sample, position or output where a result of sums is expected, or got."""
         columns = getattr(self.probe, "columns", None)
         several = range(0 if columns is None else columns.ndim)
-        for axes in {(0,), tuple(several[3:]), tuple(several[2:-1])} if self.relations.wrong and several else ():
-            words = f"it were asked for of each {'column' if axes == (0,) else 'position'} alone, and summed"
-            if axes:
-                yield self._ignored(1.5, words, _once(lambda t, axes=axes: _summed_apart(t, axes)))
+        kinds = {(0,): "column", (1,): "sample", tuple(several[3:]): "position", tuple(several[2:-1]): "position",
+                 tuple(several[2:]): "output"}  # fmt: skip
+        for axes, kind in kinds.items() if self.relations.wrong and several else ():
+            if not axes or perf_counter() > self.deadline:
+                continue
+            apart = _once(lambda t, axes=axes: _apart(t, axes))
+            summed = _once(lambda t, apart=apart: {
+                name: tuple(side.sum(0) for side in sides) for name, sides in apart(t).items()
+            })  # fmt: skip
+            yield self._ignored(1.5, f"it were asked for of each {kind} alone, and summed", summed)
+            yield self._right(1.4, f"it were asked for of each {kind} alone, and summed", summed)
+
+    def redefined(self) -> Iterator[Found | None]:
+        """Yield other definitions of a reduction of Jᵀg."""
+        for cost, words, change in of_definitions(self.trials[0].evaluation.arguments) if self.relations.wrong else ():
+            yield self._ignored(cost, words, _once(lambda t, c=change: parts_of(sides(t.at(c)))))
 
     def placed(self) -> Iterator[Found | None]:
         """Edits of the layers of a network, whose function is another than it should be."""
@@ -139,6 +171,17 @@ class _Search:
             yield self.relations.held(
                 lambda t, n, leaves=leaves: (_output(leaves, t), t.parts[n][1]), f"right if {words}{{and c}}", cost
             )
+
+    def simplified(self) -> Iterator[Found]:
+        """Yield edits that hold where a small constant, such as ε, is 0."""
+        for name in (name for name, size in scalars_of(self.subject).items() if 0 < size <= SMALL):
+            change = partial(with_option, name, 0.0)
+            found = [met(self.check, change(self.subject), self.method, self.claim, trial.batch, trial.seed)
+                     for trial in self.trials]  # fmt: skip
+            trials = [trial for trial in found if trial is not None and not holds(trial.evaluation)]
+            if len(trials) > 1 and len(trials) == len(self.trials):
+                related = Relations(trials, self.deadline).search("multiples", "joined", "terms")
+                yield from (Found(each.cost + 1, f"with {name} = 0, {each.words}") for each in related)
 
     def ignored(self) -> Iterator[Found | None]:
         """Yield parameters, and options that have not their default, that have no effect on the function."""
@@ -210,14 +253,16 @@ def _once(find: Callable[[Trial], Sides]) -> Callable[[Trial], Sides]:
     return found
 
 
-def _summed_apart(trial: Trial, axes: tuple[int, ...]) -> Sides:
-    """Return both sides for the columns at each place along some axes alone, summed."""
+def _apart(trial: Trial, axes: tuple[int, ...]) -> Sides:
+    """Return both sides for the columns at each place along some axes alone, along a first axis of places."""
     shape = next(part.columns.shape for part in trial.evaluation.arguments if isinstance(part, Probe))
     own = [size if axis in axes else 1 for axis, size in enumerate(shape)]
     places = np.arange(prod(own)).reshape(own)
+    if not 1 < places.size <= PLACES:
+        return {}
     changes = (on_probe("columns", lambda mat, i=i: mat * (places == i)) for i in range(places.size))
     each = [parts_of(sides(trial.at(change))) for change in changes]
-    return {name: tuple(sum(part[name][side] for part in each) for side in (0, 1)) for name in each[0]}
+    return {name: tuple(np.stack([part[name][side] for part in each]) for side in (0, 1)) for name in each[0]}
 
 
 def _output(leaves: list[Leaf], trial: Trial) -> np.ndarray:

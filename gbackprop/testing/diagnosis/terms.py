@@ -53,7 +53,7 @@ def arrays_of(arguments: tuple[Any, ...]) -> Terms:
         array = np.asarray(asnumpy(array))
         known = any(array.shape == other.shape and np.array_equal(array, other) for other in found.values())
         if array.dtype.kind in "fiub" and array.size and not known:
-            found.setdefault(name, array.astype(float))
+            found[f"parameter {name}" if name in found else name] = array.astype(float)
     for one, other in combinations_with_replacement([name for name in ("x", "y", "g") if name in found], 2):
         if found[one].shape == found[other].shape and found[one].ndim > 1:
             found[f"⟨{one}, {other}⟩"] = (found[one] * found[other]).reshape(len(found[one]), -1).sum(1)
@@ -80,7 +80,8 @@ def _arrays(part: Any) -> Iterator[tuple[str, np.ndarray]]:
             yield from ((f"{name}[target]", value[part.target % classes]) for name, value in weights)
     if isinstance(part, (Probe, LossProbe)):
         owner = part.layer if isinstance(part, Probe) else part.loss
-        yield from ((name, value) for name, value in vars(owner).items() if isinstance(value, np.ndarray))
+        of_class = {name: value for kind in type(owner).__mro__ for name, value in vars(kind).items()}
+        yield from ((name, value) for name, value in (of_class | vars(owner)).items() if isinstance(value, np.ndarray))
 
 
 def _inside(probe: Probe) -> Iterator[tuple[str, np.ndarray]]:
@@ -128,6 +129,7 @@ def _placed(name: str, array: np.ndarray, shape: tuple[int, ...]) -> Iterator[tu
     forms = {name: array, f"{name} (flat)": array.reshape(len(array), -1)} if array.ndim > 2 else {name: array}
     forms |= {f"{name}ᵀ": array.T} if array.ndim == 2 else {}
     forms |= {f"mean {name}": array.reshape(len(array), -1).mean(1)} if array.ndim > 1 and name.isidentifier() else {}
+    forms |= {f"mean {name} over axis 0": array.mean(0)} if array.ndim == 2 and name.isidentifier() else {}
     forms |= {f"Σ {name}": array.reshape(len(array), -1).sum(1)} if len(shape) == 1 < array.ndim else {}
     for title, each in forms.items():
         kept = each.reshape([size for size in each.shape if size != 1])
@@ -159,7 +161,9 @@ def quantities_of(arguments: tuple[Any, ...], name: str) -> Terms:
             found |= {} if value is None else {other: np.asarray(value)}
         if found:
             parts = setting.oracle.parts[parameter]
-            named = {"∇ℓ": parts.gradients, "J": parts.jacobians, "Sᵀ J": _rooted(parts)}
+            mean = parts.gradients.mean(0)
+            named = {"∇ℓ": parts.gradients, "J": parts.jacobians, "Sᵀ J": _rooted(parts),
+                     "(∇ℓ − mean)": parts.gradients - mean}  # fmt: skip
             found |= {key: value for title, each in named.items() for key, value in _reductions(title, each)}
     return found
 
@@ -174,10 +178,14 @@ def _rooted(parts: Parts) -> np.ndarray:
 def _reductions(title: str, each: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     """Yield an array of samples, and sums, squares, norms, largest entries and variances of it."""
     n = len(each)
-    for name, array in ((title, each), (f"{title}²", each**2), (f"|{title}|", np.abs(each))):
+    entries = {f"{title}{'²³⁴'[power - 2]}": each**power for power in (2, 3, 4)}
+    for name, array in {title: each, f"|{title}|": np.abs(each), **entries}.items():
+        flat = array.reshape(n, -1)
         yield from ((name, array), (f"Σₙ {name}", array.sum(0)), (f"maxₙ {name}", array.max(0)))
         yield from ((f"{name} of the first sample", array[0]), (f"{name} of the last sample", array[-1]))
-        yield from ((f"Σ {name} of each sample", array.reshape(n, -1).sum(1)), (f"Σ {name}", array.sum()))
+        yield from ((f"Σ {name} of each sample", flat.sum(1)), (f"Σ {name}", array.sum()))
+        yield from ((f"|Σₙ {name}|", np.abs(array.sum(0))), (f"(Σ {name} of each sample)²", flat.sum(1) ** 2))
+        yield f"Σ {name} {name} of each two samples", flat @ flat.T
         yield from ((f"(Σₙ {name})²", array.sum(0) ** 2), (f"‖{name}‖ of each sample", _norms(array)))
         if array.ndim > 2:
             yield from ((f"Σ {name} over outputs", array.sum(1)), (f"Σₙ Σ {name} over outputs", array.sum((0, 1))))
@@ -215,7 +223,8 @@ def _shapes(name: str, shape: tuple[int, ...]) -> Sizes:
     if len(shape) > 2:
         found |= {f"{name} axis {axis}": size for axis, size in enumerate(shape) if axis}
         found[f"{name} positions"] = prod(shape[2:])
-    return found | {f"{name} features − 1": features - 1}
+    ratio = {f"{name} features/({name} features − 1)": features / (features - 1)} if features > 1 else {}
+    return found | {f"{name} features − 1": features - 1} | ratio
 
 
 def scalars_of(subject: Any) -> Sizes:

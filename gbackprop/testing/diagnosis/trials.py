@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,8 @@ from gbackprop.array import asnumpy
 from gbackprop.testing.claims import Claims, Compared, Evaluation, NotGivenError
 from gbackprop.testing.diagnosis.numbers import Sizes
 from gbackprop.testing.diagnosis.terms import Terms, arrays_of, quantities_of, sizes_of
+from gbackprop.testing.flat import Flat
+from gbackprop.testing.probe import Probe
 
 BATCHES = (0, 2, 7, 4)
 """The sizes of the batches of trials; 0 is that of the check. They differ from 3, which is many another size."""
@@ -72,16 +76,18 @@ class Trial:
     batch: int
     seed: int
     size: int
+    whole: bool = False  # what is for several inputs of a join is not taken apart
 
     @cached_property
     def compared(self) -> Compared | None:
         """Both sides as they are, if there are two."""
-        return sides(self.evaluation)
+        return sides(self.at(_copied))
 
     @cached_property
     def parts(self) -> Sides:
-        """Both sides by name, of arrays of the same shape alone."""
-        return parts_of(self.compared)
+        """Both sides by name, of arrays of the same shape alone; of a join those of each input."""
+        parts = parts_of(self.compared)
+        return parts if self.whole else _by_input(parts, self.evaluation.arguments)
 
     @cached_property
     def misfits(self) -> Sides:
@@ -129,6 +135,12 @@ class Trial:
         return replace(self.evaluation, arguments=change(self.evaluation.arguments))
 
 
+def _copied(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return arguments with copies of layers, which a call may change."""
+    return tuple(replace(part, layer=copy.deepcopy(part.layer)) if isinstance(part, Probe) else part
+                 for part in arguments)  # fmt: skip
+
+
 def sides(evaluation: Evaluation) -> Compared | None:
     """Evaluate both sides of a claim; None if it has none there."""
     try:
@@ -151,6 +163,23 @@ def holds(evaluation: Evaluation) -> bool:
 def parts_of(pair: Compared | None) -> Sides:
     """Return both sides by name, of arrays of the same shape alone."""
     return {} if pair is None else dict(_parts(pair.got, pair.want, ""))
+
+
+def _by_input(sides: Sides, arguments: tuple[Any, ...]) -> Sides:
+    """Return both sides of derivatives in several inputs side by side as those in each, or in each two of them."""
+    joins = [(part.layer, part) for part in arguments if isinstance(part, Probe) and isinstance(part.layer, Flat)]
+    if not joins or list(sides) != [""] or sides[""][0].ndim < 3:
+        return sides
+    join, probe = joins[0]
+    ends = np.cumsum([prod(shape) for shape in join.shapes])
+    twice = sides[""][0].shape[1] == ends[-1] != probe.output[0].size
+    for axis in (-1, 1) if twice else (-1,):
+        if sides and next(iter(sides.values()))[0].shape[axis] == ends[-1]:
+            cut = {name: zip(*(np.split(side, ends[:-1], axis) for side in pair), strict=True)
+                   for name, pair in sides.items()}  # fmt: skip
+            sides = {f"{name} and {i}" if name else f"input {i}": pair
+                     for name, pairs in cut.items() for i, pair in enumerate(pairs)}  # fmt: skip
+    return sides
 
 
 def _parts(
@@ -190,7 +219,7 @@ def trials_of(check: Check, subject: Any, method: str, claim: str) -> Iterator[T
     names: list[str] = []
     for seed, batch in enumerate(BATCHES):
         trial = met(check, subject, method, claim, batch, seed)
-        if trial is not None and not holds(trial.evaluation):
+        if trial is not None and not holds(trial.at(_copied)):
             names = names or list(trial.parts)
             if len(names) == len(trial.parts) and set(names) != set(trial.parts):  # with a size in them
                 vars(trial)["parts"] = dict(zip(names, trial.parts.values(), strict=True))
