@@ -374,6 +374,28 @@ class SquaredDistance(Layer):
 # ------------------------------------------------------------------------------------------------------------- losses
 
 
+class Expectile(ElementwiseLoss):
+    """ℓₙ = c Σⱼ w (fₙⱼ − yₙⱼ)², w = τ where f > y, else 1 − τ."""
+
+    def __init__(self, reduction="mean", tau=0.7):
+        super().__init__(reduction)
+        self.tau = tau
+
+    def weights(self, d):
+        return np.where(d.real > 0, self.tau, 1 - self.tau).astype(d.real.dtype)
+
+    def values(self, output, target):
+        d = output - target
+        return self.summed(self.weights(d) * d * d)
+
+    def gradients(self, output, target):
+        d = output - target
+        return 2 * self.weights(d) * d * self.summed_weight(output.shape[1:])
+
+    def second(self, output, target):
+        return 2 * self.weights(output - target)
+
+
 class LogCosh(ElementwiseLoss):
     def values(self, output, target):
         d = output - target
@@ -590,6 +612,10 @@ USERS = {
     "activation: 2 sin for sin 2": (layer(wrong(Snake, first=lambda s, x, y: 1 + 2 * np.sin(s.a * x)), 4), None),
     "activation: 4x² lost": (layer(Gauss, 4), "y · g · x² were added"),
     "activation: x for |x|": (layer(Square, 4), "its absolute value"),
+    "activation: sides exchanged": (
+        layer(wrong(L.LeakyReLU, first=lambda s, x, y: np.where(x > 0, s.negative_slope, 1)), 5),
+        "divided by negative_slope = 0.01 where [x > 0], and multiplied by negative_slope = 0.01 elsewhere",
+    ),
     "activation: function lacks 1/3": (layer(Cubed, 4, reference=lambda x: x**3 / 3), "3"),
     "layer: mean over positions": (
         layer(lambda: wrong(Diagonal, per_sample=lambda s, x, mat: (mat * x).mean(2))(2), 4, 2), "4",
@@ -669,6 +695,14 @@ USERS = {
         "multiplied by input 0 and divided by saved[1], in input 1",
     ),
     "join: cross terms twice": (join(residual=crossed), "divided by 2, in input 0 and 1, input 1 and 0"),
+    "loss: weights of the sides exchanged": (
+        loss(wrong(Expectile, gradients=lambda s, f, y: Expectile(tau=1 - s.tau).gradients(f, y)), 4),
+        "divided by (1 − tau) · 1/tau where [(f − target) > 0], and divided by tau · 1/(1 − tau) elsewhere",
+    ),
+    "loss: weight of one side lost": (
+        loss(wrong(Expectile, second=lambda s, f, y: 2 * np.where(f > y, s.tau, 1)), 4),
+        "multiplied by (1 − tau) = 0.3 except where [(f − target) > 0]",
+    ),
     "loss: missing c": (
         log_cosh_with(gradients=lambda s, f, y: np.tanh(f - y)), "divided by (output features) = 4",
     ),

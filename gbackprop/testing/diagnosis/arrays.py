@@ -78,7 +78,9 @@ BLOCKS: dict[str, tuple[float, bool, Callable[[np.ndarray, int], np.ndarray]]] =
 def operations(shape: tuple[int, ...]) -> Iterator[ArrayOperation]:
     """Yield the changes of an array of some shape, in which the number of samples may be another elsewhere."""
     axes = range(len(shape))
-    yield from (ArrayOperation(words, 1.2 if "square" in words else 1.4, change) for words, change in ENTRIES.items())
+    for words, of_entries in ENTRIES.items():
+        cost = 1.2 if "square" in words or words == "its absolute value" else 1.4
+        yield ArrayOperation(words, cost, of_entries)
     for words, (cost, closed, change) in AXIS.items():
         for i in axes:
             yield ArrayOperation(words.format(i), cost, lambda a, i=i, f=change: f(a, i), closed)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations, combinations_with_replacement
 from time import perf_counter
 
@@ -140,7 +141,8 @@ class Relations:
         return Found(1, f"right if divided by {found:.4g} ± {2 * error:.1g}") if found > 2 * error else None
 
     def changed(self) -> Iterator[Found | None]:
-        """A change that is missing, or superfluous."""
+        """A change that is missing, or superfluous; or a factor in a region."""
+        yield from self.regions()
         for op in self.changes():
             if not self._trivial(op, 0):
                 yield self.held(lambda t, n, f=op.change: (f(t.parts[n][0]), t.parts[n][1]),
@@ -149,7 +151,28 @@ class Relations:
                 yield self.held(lambda t, n, f=op.change: (t.parts[n][0], f(t.parts[n][1])),
                                 f"right without this: {op.words}{{and c}}", op.cost)  # fmt: skip
 
-    def partial(self) -> Iterator[Found | None]:
+    def regions(self) -> Iterator[Found]:
+        """Yield factors where a named condition holds, and where it does not."""
+        last, name, seen = self.trials[-1], self.wrong[0], list[np.ndarray]()
+        for title, view in self.library(last, name).items():
+            known = any(view.shape == other.shape and (view == other).all() for other in seen)
+            there, elsewhere = (None if title[0] != "[" or known else self.held(
+                partial(self._region, title, at), "{and c}", 1.1, True) for at in (True, False))  # fmt: skip
+            seen += [view] if title[0] == "[" else []
+            if there is not None and elsewhere is not None:
+                inside, outside = (each.words.removeprefix(", ") for each in (there, elsewhere))
+                words = f"{inside} where {title}" if inside else f"{outside} except where {title}"
+                words += f", and {outside} elsewhere" if inside and outside else ""
+                words = f"right if {words}".replace("if with the other", "if it had the other")
+                yield Found((there.cost + elsewhere.cost) / 2 + 0.1 * (" > 0]" not in title), words)
+
+    def _region(self, title: str, at: bool, trial: Trial, name: str) -> Two:
+        """Return both sides where a condition holds, or does not, and 0 elsewhere."""
+        there = (self.library(trial, name)[title] != 0) == at
+        got, want = trial.parts[name]
+        return np.where(there, got, 0), np.where(there, want, 0)
+
+    def placed(self) -> Iterator[Found | None]:
         """A factor at some places along an axis, where all that is wrong stands in every trial."""
         pairs = [(trial, name) for trial in self.trials for name in self.wrong]
         for axis in range(min(trial.parts[name][0].ndim for trial, name in pairs)):
@@ -312,6 +335,8 @@ class Relations:
             constant = float(np.nansum(a * b) / np.nansum(a * a)) if a.shape == b.shape else np.nan
         except (ValueError, IndexError, KeyError, TypeError):
             return None
+        if not largest(a) and not largest(b):
+            return 0.0
         fits = np.isfinite(constant) and constant and trial.near(name, constant * a, b)
         return constant if fits else None
 

@@ -89,7 +89,7 @@ class _Search:
         related = self.relations.search
         kinds: list[Callable[[], Any]] = [
             self.careful, self.nonlinear,
-            lambda: related("multiples", "joined", "partial", "changed", "quantities", "added"),
+            lambda: related("multiples", "joined", "placed", "changed", "quantities", "added"),
             self.called, self.redefined, self.apart, self.placed, lambda: related("terms"), self.simplified,
             self.ignored, self.optional,
         ]  # fmt: skip

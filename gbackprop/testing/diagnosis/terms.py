@@ -65,13 +65,13 @@ def _arrays(part: Any) -> Iterator[tuple[str, np.ndarray]]:
         yield from (("x", part.x), *_inside(part), ("y", part.output))
         if part.columns is not None:
             yield from (("g", part.columns[0]), ("u", part.tangents[0]), ("columns", part.columns))
-        yield from ((f"({name} x)", value * part.x) for name, value in vars(part.layer).items()
-                    if isinstance(value, float) and value not in (0, 1))  # fmt: skip
+        yield from _with_options("x", part.x, part.layer)
         yield from (*part.layer.parameters.items(), *_nested("saved", part.saved), *_nested("noise", part.noise))
     elif isinstance(part, LossProbe):
         yield from (("f", part.output), ("target", part.target))
         if part.target.shape == part.output.shape:
             yield "(f − target)", part.output - part.target
+            yield from _with_options("(f − target)", part.output - part.target, part.loss)
         elif part.target.dtype.kind in "iu":
             classes = part.output.shape[1]
             yield "one-hot target", np.moveaxis(np.eye(classes)[part.target % classes], -1, 1)
@@ -82,6 +82,15 @@ def _arrays(part: Any) -> Iterator[tuple[str, np.ndarray]]:
         owner = part.layer if isinstance(part, Probe) else part.loss
         of_class = {name: value for kind in type(owner).__mro__ for name, value in vars(kind).items()}
         yield from ((name, value) for name, value in (of_class | vars(owner)).items() if isinstance(value, np.ndarray))
+
+
+def _with_options(title: str, array: np.ndarray, owner: Any) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield an array times each option that is a number, and where it is larger than that, with a sign and without."""
+    for name, value in vars(owner).items():
+        if isinstance(value, float) and value not in (0, 1):
+            yield f"({name} {title})", value * array
+            yield f"{title} clipped to ±{name}", np.clip(array, -abs(value), abs(value))
+            yield from ((f"[{title} > {name}]", array > value), (f"[|{title}| > {name}]", np.abs(array) > value))
 
 
 def _inside(probe: Probe) -> Iterator[tuple[str, np.ndarray]]:
@@ -111,7 +120,8 @@ def library(terms: Terms, shape: tuple[int, ...]) -> Terms:
         found["I"] = np.eye(shape[-1]).reshape((1,) * (len(shape) - 2) + shape[-2:])
     for form, function in {"{}": np.copy, **FUNCTIONS}.items():
         for name, array in terms.items():
-            plain = name in ("g", "u", "columns") or (name.startswith("⟨") and form not in ("{}²", "1/{}"))
+            inner = name[0] == "⟨" and form not in ("{}²", "1/{}")
+            plain = inner or name[0] == "[" or name in ("g", "u", "columns")
             if form == "{}" or (not plain and array.size < 100_000):
                 with np.errstate(all="ignore"):
                     for likely, title, view in _placed(form.format(name), function(array), shape):
@@ -237,4 +247,4 @@ def scalars_of(subject: Any) -> Sizes:
             found |= {f"{name}[{i}]": float(each) for i, each in enumerate(value)} | {f"Π {name}": float(prod(value))}
         elif isinstance(value, (int, float)) and not isinstance(value, bool) and not name.startswith("_"):
             found[name] = abs(float(value))
-    return found
+    return found | {f"1 − {name}": 1 - size for name, size in found.items() if 0 < size < 1}
