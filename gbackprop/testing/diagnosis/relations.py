@@ -154,7 +154,7 @@ class Relations:
     def regions(self) -> Iterator[Found]:
         """Yield factors where a named condition holds, and where it does not."""
         last, name, seen = self.trials[-1], self.wrong[0], list[np.ndarray]()
-        for title, view in self.library(last, name).items():
+        for title, view in sorted(self.library(last, name).items(), key=lambda each: " > 0]" not in each[0]):
             known = any(view.shape == other.shape and (view == other).all() for other in seen)
             there, elsewhere = (None if title[0] != "[" or known else self.held(
                 partial(self._region, title, at), "{and c}", 1.1, True) for at in (True, False))  # fmt: skip
@@ -164,7 +164,7 @@ class Relations:
                 words = f"{inside} where {title}" if inside else f"{outside} except where {title}"
                 words += f", and {outside} elsewhere" if inside and outside else ""
                 words = f"right if {words}".replace("if with the other", "if it had the other")
-                yield Found((there.cost + elsewhere.cost) / 2 + 0.1 * (" > 0]" not in title), words)
+                yield Found((there.cost + elsewhere.cost) / 2, words)
 
     def _region(self, title: str, at: bool, trial: Trial, name: str) -> Two:
         """Return both sides where a condition holds, or does not, and 0 elsewhere."""
