@@ -181,3 +181,23 @@ def test_rounding_of_sure_classes_is_no_curvature_below_zero(dtype, weight):
         for _ in range(10):
             root = loss.hessian_sqrt((size * RNG.standard_normal((5, 4))).astype(dtype), LABELS)
             assert np.isfinite(root).all()
+
+
+@pytest.mark.parametrize(("dtype", "scale"), [("float64", 1e-6), ("float32", 1e-4), ("float64", 1e-2)])
+def test_curvature_of_one_sample_or_output_hides_no_other_below_zero(dtype, scale):
+    """The curvature of the one is 2 / scale², of the other −0.16."""
+
+    def scaled(f, y):
+        return np.log1p(((f - y[..., 0]) / y[..., 1]) ** 2).sum(1)
+
+    near, far = [0.0, scale], [3.0, 1.0]
+    for f, y in ((np.zeros((2, 1)), [[near], [far]]), (np.zeros((1, 2)), [[near, far]])):
+        loss = gb.trace_loss(scaled, f, np.ones((*f.shape, 2)))
+        with pytest.raises(NonConvexLossError, match=r"eigenvalue -0\.16"):
+            loss.hessian_sqrt(f.astype(dtype), np.array(y, dtype))
+
+
+def test_a_steep_term_hides_no_curvature_below_zero():
+    loss = gb.trace_loss(lambda f, y: 1e14 * np.exp(f[:, 0]) + np.cos(f[:, 1]) * y, np.full((1, 2), -40.0), np.ones(1))
+    with pytest.raises(NonConvexLossError, match="eigenvalue -1"):
+        loss.hessian_sqrt(np.array([[-40.0, 0.0]]), np.ones(1))

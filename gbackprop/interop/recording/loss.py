@@ -26,10 +26,10 @@ from gbackprop.network import Graph
 Sampler = Callable[[Array, Array], Array]
 
 ROUNDING = {"float64": 1e-10, "float32": 1e-6}
-"""Distance below zero to which rounding moves an eigenvalue, beside the largest; further below float64 decides."""
+"""How far below 0 an eigenvalue of a Hessian with diagonal ±1 may be by rounding; further below float64 decides."""
 
-CANCELLED = 64
-"""Eigenvalues are off by up to so many roundings of what the loss is differentiated in, where terms cancel."""
+MOVES, CANCELLED = 4, 64
+"""How often all values are moved by a rounding, and how much larger than its effect that of all roundings may be."""
 
 
 def trace_loss(
@@ -112,6 +112,14 @@ def together(output: Array, target: Array) -> Array:
     return xp.concatenate([output.reshape(n, -1), target.reshape(n, -1).astype(output.dtype)], axis=1)
 
 
+def scaled_to_ones(hessian: Array) -> tuple[Array, Array]:
+    """Return s and H / s sᵀ of each sample, with s the square roots of the diagonal's absolute values, 1 for 0."""
+    xp = array_module(hessian)
+    scale = xp.sqrt(xp.abs(xp.diagonal(hessian, 0, 1, 2)))
+    scale = xp.where(scale > 0, scale, 1)
+    return scale, hessian / scale[:, :, None] / scale[:, None]
+
+
 class TracedLoss(Loss):
     """A loss whose samples' losses are the outputs of a graph, of outputs and targets side by side.
 
@@ -148,14 +156,20 @@ class TracedLoss(Loss):
             graph = copy.deepcopy(graph).astype(dtype).to(device_of(output))
         return leaves_of(graph, (prod(self.out) + prod(self.wanted),))
 
-    def passed(self, output: Array, target: Array) -> tuple[list[Leaf], dict[int, Any], list[Any]]:
-        """Return the layers, the values at their outputs, and what they saved."""
+    def passed(
+        self, output: Array, target: Array, moved: np.random.Generator | None = None
+    ) -> tuple[list[Leaf], dict[int, Any], list[Any]]:
+        """Return the layers, the values at their outputs, and what they saved; `moved` by a rounding of each value."""
         leaves = self.leaves(output)
         at: dict[int, Any] = {INPUT: together(output, target)}
         kept = []
         for leaf, inputs in values_upwards(leaves, at):
             at[leaf.position], saved = leaf.layer.forward(*inputs)
             kept.append(saved)
+            if moved is not None and not leaf.constant:
+                value = at[leaf.position]
+                signs = array_module(value).asarray(moved.choice([-1, 1], value.shape))
+                at[leaf.position] = value * (1 + float(np.finfo(value.dtype).eps) * signs)
         return leaves, at, kept
 
     def values(self, output: Array, target: Array) -> Array:
@@ -163,11 +177,13 @@ class TracedLoss(Loss):
         return at[len(leaves) - 1]
 
     def gradients(self, output: Array, target: Array) -> Array:
-        return self.swept(output, target, lambda leaf, saved, g: None)
-
-    def swept(self, output: Array, target: Array, visit: Callable[[Leaf, Any, Array], None]) -> Array:
-        """Return ∇ℓₙ in the outputs; at each layer that depends on these, call `visit` with the gradient there."""
         leaves, _, kept = self.passed(output, target)
+        return self.swept(output, leaves, kept, lambda leaf, saved, g: None)
+
+    def swept(
+        self, output: Array, leaves: list[Leaf], kept: list[Any], visit: Callable[[Leaf, Any, Array], None]
+    ) -> Array:
+        """Return ∇ℓₙ in the outputs; at each layer that depends on these, call `visit` with the gradient there."""
         fixed = {leaf.position for leaf in leaves if leaf.constant}
         arriving = {len(leaves) - 1: array_module(output).ones((1, len(output)), dtype=output.dtype)}
         for leaf, g in downwards([leaf for leaf in leaves if not leaf.constant], arriving):
@@ -178,12 +194,11 @@ class TracedLoss(Loss):
 
     def hessian(self, output: Array, target: Array) -> Array:
         """Σ over layers of Tᵀ R T, with R their residuals and T their inputs' derivatives: ``[N, D, D]``."""
-        return self._hessian(output, target)[0]
+        return self._hessian(output, target)
 
-    def _hessian(self, output: Array, target: Array) -> tuple[Array, float]:
-        """Return the Hessians, and the largest derivative of a loss in what a layer gives that has a residual."""
+    def _hessian(self, output: Array, target: Array, moved: np.random.Generator | None = None) -> Array:
         xp, n, size = array_module(output), len(output), prod(self.out)
-        leaves, _, kept = self.passed(output, target)
+        leaves, _, kept = self.passed(output, target, moved)
         width = size + prod(self.wanted)
         unit = xp.eye(size, width, dtype=output.dtype)
         slopes: dict[int, Any] = {INPUT: xp.broadcast_to(unit[:, None], (size, n, width))}
@@ -194,34 +209,44 @@ class TracedLoss(Loss):
             else:
                 taken[leaf.position] = mats
                 slopes[leaf.position] = leaf.layer.jmp(kept[leaf.position], *mats)
-        total, largest = xp.zeros((n, size, size), dtype=output.dtype), [0.0]
+        total = xp.zeros((n, size, size), dtype=output.dtype)
 
         def visit(leaf: Leaf, saved: Any, g: Array) -> None:
             if leaf.layer.curvature != "zero":
                 total[...] += curved(leaf.layer.residual(saved, g), taken[leaf.position])
-                largest.append(float(abs(g).max()))
 
-        self.swept(output, target, visit)
-        return (total + total.swapaxes(1, 2)) / 2, max(largest)
+        self.swept(output, leaves, kept, visit)
+        return (total + total.swapaxes(1, 2)) / 2
 
     def hessian_sqrt(self, output: Array, target: Array, columns: slice = ALL) -> Array:
         xp = array_module(output)
         hessian = self.hessian(output, target)
         if not all_finite(hessian):  # as the outputs, or what is computed of them: the result says so
             return xp.full((prod(self.out), *output.shape), np.nan, dtype=output.dtype)[columns]
-        eigenvalues, vectors = xp.linalg.eigh(hessian)
-        if float(eigenvalues.min()) < -ROUNDING[output.dtype.name] * float(xp.abs(eigenvalues).max()):
+        scale, scaled = scaled_to_ones(hessian)
+        eigenvalues, vectors = xp.linalg.eigh(scaled)
+        if float(eigenvalues.min()) < -ROUNDING[output.dtype.name]:
             self._check_convex(output.astype("float64"), target)
-        roots = vectors * xp.sqrt(xp.maximum(eigenvalues, 0))[:, None, :]
+        roots = scale[:, :, None] * vectors * xp.sqrt(xp.maximum(eigenvalues, 0))[:, None, :]
         return xp.moveaxis(roots, 2, 0)[columns].reshape(-1, *output.shape)
 
     def _check_convex(self, output: Array, target: Array) -> None:
-        """Check that no eigenvalue is negative beyond rounding, at outputs in float64."""
-        hessian, largest = self._hessian(output, target)
-        eigenvalues = array_module(output).linalg.eigvalsh(hessian)
-        least, most = float(eigenvalues.min()), float(abs(eigenvalues).max())
-        if least < -ROUNDING["float64"] * most - CANCELLED * float(np.finfo(np.float64).eps) * largest:
-            sample = int(eigenvalues.min(1).argmin())
+        """Check that no eigenvalue is negative beyond rounding, at outputs in float64.
+
+        vᵀ H v of a Hessian H is off by at most |v|ᵀ E |v|, with E the errors of its entries. For v the eigenvectors
+        are taken of H scaled to a diagonal of ones: those of H are rounded beside its largest entries.
+        """
+        xp, rng = array_module(output), np.random.default_rng(0)
+        hessian = self._hessian(output, target)
+        moves = [xp.abs(self._hessian(output, target, rng) - hessian) for _ in range(MOVES)]
+        scale, scaled = scaled_to_ones(hessian)
+        error = CANCELLED * xp.stack(moves).max(0) / (scale[:, :, None] * scale[:, None])
+        eigenvalues, vectors = xp.linalg.eigh(scaled)
+        allowed = ROUNDING["float64"] + xp.einsum("niv,nij,njv->nv", xp.abs(vectors), error, xp.abs(vectors))
+        negative = (eigenvalues < -allowed).any(1)
+        if bool(negative.any()):
+            sample = int(negative.argmax())
+            least = float(xp.linalg.eigvalsh(hessian[sample])[0])
             raise NonConvexLossError(
                 f"{self!r}: the Hessian of sample {sample} has the eigenvalue {least:.3g}, and so no real root; "
                 "the gradient, BatchGrad and what is made of them do not need one"
