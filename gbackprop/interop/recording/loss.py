@@ -26,10 +26,10 @@ from gbackprop.network import Graph
 Sampler = Callable[[Array, Array], Array]
 
 ROUNDING = {"float64": 1e-10, "float32": 1e-6}
-"""How far below 0 an eigenvalue of a Hessian with diagonal ±1 may be by rounding; further below float64 decides."""
+"""The rounding of an eigenvalue of a Hessian with diagonal ±1; where one is further below 0, float64 decides."""
 
 MOVES, CANCELLED = 4, 64
-"""How often all values are moved by a rounding, and how much larger than its effect that of all roundings may be."""
+"""The number of times that all values are moved by a rounding, and the bound on all roundings over its effect."""
 
 
 def trace_loss(
