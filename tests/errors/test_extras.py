@@ -49,6 +49,14 @@ def test_torch_is_not_imported_and_a_module_whose_package_is_missing_names_the_e
         assert message.endswith(f'the package {package!r} is not installed; pip install "gbackprop[{extra}]"')
 
 
+@pytest.mark.parametrize("package", ["sympy", "mpmath"])
+def test_a_certificate_without_its_packages_names_the_extra(package):
+    hidden = f"import sys; sys.modules[{package!r}] = None; "
+    lines = hidden + "from gbackprop import layers, testing; testing.certify(layers.ReLU())"
+    done = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.stderr.rstrip().endswith(f'the package {package!r} is not installed; pip install "gbackprop[symbolic]"')
+
+
 def test_a_figure_without_matplotlib_names_the_extra(monkeypatch):
     net = gb.Sequential(layers.Linear(2, 2), rng=0)
     explanation = gb.explain(net, losses.MSELoss(), np.ones((1, 2), "float32"), np.ones((1, 2), "float32"))

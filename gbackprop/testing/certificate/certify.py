@@ -36,9 +36,9 @@ def certify(subject: Layer | Loss, low: float = -50.0, high: float = 50.0, *, ul
     TypeError, ValueError
         If `subject` is no layer or loss, a layer is not elementwise, the function is not stated, or the ends are none.
     MissingExtraError
-        If SymPy is not installed.
+        If SymPy or mpmath is not installed.
     """
-    with needed("sympy", "certificates", "symbolic"):
+    with needed("sympy", "certificates", "symbolic"), needed("mpmath", "certificates", "symbolic"):
         from gbackprop.testing.certificate.judge import judged
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise ValueError(f"low, high: expected two finite numbers in order, got {low} and {high}")
