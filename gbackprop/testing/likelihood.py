@@ -40,8 +40,8 @@ GRID = 400
 LINES = 300
 """The number of draws that have such a line."""
 
-TOLD_APART = 20
-"""The largest output at which float32 still tells counts e^f apart."""
+SINGLE = 16
+"""The largest output that is tried as it is in float32, which tells counts up to 2²⁴ apart: e^16 is about half."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def _bad_draws(probe: LossProbe) -> str:
     if len(draws) != 3:
         return f"expected 3 draws a sample, got shape {draws.shape}"
     loss.check_target("draw", draws[0], output)
-    single = output if largest(output) <= TOLD_APART else inside(loss, output / max(1.0, size_of(output)))
+    single = output if largest(output) <= SINGLE else inside(loss, output / max(1.0, size_of(output)))
     single = single.astype(np.float32)
     loss.check_target("draw", loss.draw(single, 3, 1)[0], single)
     if not np.array_equal(draws, loss.draw(output, 3, 1)):

@@ -14,6 +14,8 @@ from faults_in_sequences import FAULTS as IN_SEQUENCES
 from faults_in_sweep import FAULTS as IN_SWEEP
 from symmetry_table import by_symmetries
 
+from gbackprop.testing.diagnosis import search
+
 FAULTS = IN_LAYERS + IN_ACTIVATIONS + IN_FURTHER_LAYERS + IN_GRAPHS + IN_NORMS + IN_SEQUENCES + IN_FORMS + IN_SWEEP
 """All faults, in the order of the page."""
 
@@ -26,6 +28,7 @@ RAISED = ("takes the batch", "can be checked", "can be computed", "can be moved"
 def planted(fault, diagnosed=False):
     """Return the report of a fault's check while the fault is there, if asked for with the diagnosis of failures."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "SECONDS", 60)  # the same proposals on a slow machine
         plant(patch, fault)
         report = fault.check()
         return report.diagnose() if diagnosed else report

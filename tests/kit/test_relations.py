@@ -69,6 +69,20 @@ def test_a_result_of_another_shape_lacks_an_axis():
     assert first(lambda x: x[0]) == "right without this: the first along axis 0"
 
 
+def test_parts_that_are_exchanged_are_named():
+    def parts(*names):
+        return lambda x: dict(zip(names, (x, x**2, np.exp(x), x), strict=True))
+
+    want = parts("a/A", "a/B", "b/A", "c")
+    assert first(parts("a/B", "a/A", "b/A", "c"), want) == "right if a/A and a/B were exchanged"
+    assert first(parts("a/B", "b/A", "a/A", "c"), want) != "right if a/A and b/A were exchanged", "three in a circle"
+    want = lambda x: parts("a/A", "a/B", "b/A", "c")(x) | {"b/B": x**3}  # noqa: E731
+    twice = lambda x: parts("a/B", "a/A", "b/B", "c")(x) | {"b/A": x**3}  # noqa: E731
+    assert first(twice, want) == "right if a/A and a/B, b/A and b/B were exchanged"
+    one = lambda x: parts("a/B", "a/A", "b/A", "c")(x) | {"b/B": np.sin(x)}  # noqa: E731
+    assert "exchanged" not in first(one, want), "that alone is not enough"
+
+
 def test_parts_that_are_wrong_are_named():
     def parts(one, other):
         return lambda x: {"a": one * x, "b": other * x, "c": x}

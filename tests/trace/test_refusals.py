@@ -277,3 +277,64 @@ def test_samples_that_are_mixed_are_refused_where_few_digits_are_right():
     rng = np.random.default_rng(0)
     with pytest.raises(MixedSamplesError):
         gb.trace(lambda p, x: np.sin(1e12 * x)[::-1] @ p["w"], {"w": np.eye(4)}, rng.standard_normal((6, 4)))
+
+
+@pytest.mark.parametrize("value", [-3, -1, 0, 1, 2, 7, True, False])
+@pytest.mark.parametrize("n", [2, 3])
+def test_integers_that_are_the_same_in_all_samples_are_told_apart(value, n):
+    from gbackprop.interop.recording.examples import samples
+
+    found = samples(np.array([[value, 4], [value, 5]]), n, np.random.default_rng(0))[:, 0]
+    low, high = min(value, 0), max(value, 0) + (value == 0)
+    assert ((low <= found) & (found <= high)).all()
+    assert not np.array_equal(found, found[::-1])
+    assert not np.array_equal(found, np.sort(found))
+    kept = samples(np.array([[value, 4], [value, 5]]), n, np.random.default_rng(0), told_apart=False)
+    assert (kept[:, 0] == value).all()
+    assert set(kept[:, 1]) == {4, 5}
+
+
+INTEGERS = {
+    "reversed": lambda p, x: p["t"][x][::-1].sum(1),
+    "rolled": lambda p, x: np.roll(p["t"][x].sum(1), 1, 0),
+    "of the second column alone": lambda p, x: p["t"][x][:, 0] + p["t"][x][::-1, 1],
+}
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+@pytest.mark.parametrize("x", [[[1, 2]], [[0, 0]], [[3, 2]] * 4, [[1, 2], [3, 2], [5, 2]]], ids=str)
+def test_functions_that_mix_indices_show_at_any_example(name, x):
+    table = {"t": np.random.default_rng(0).standard_normal((10, 3))}
+    with pytest.raises(MixedSamplesError, match="depends on other samples"):
+        gb.trace(INTEGERS[name], table, np.array(x))
+    network = gb.trace(lambda p, x: p["t"][x].sum(1), table, np.array(x))
+    rows = np.random.default_rng(1).integers(0, 10, (4, 2))
+    np.testing.assert_allclose(network(rows), table["t"][rows].sum(1))
+
+
+@pytest.mark.parametrize("target", [np.array([1]), np.array([0]), np.ones(4, int), np.array([0, 1, 2, 0])], ids=str)
+def test_losses_that_mix_targets_show_at_any_example(target):
+    output = np.random.default_rng(0).standard_normal((len(target), 3))
+    with pytest.raises(MixedSamplesError):
+        gb.trace_loss(lambda o, y: np.log(np.exp(o).sum(1)) - o[np.arange(len(y)), y[::-1]], output, target)
+    with pytest.raises(MixedSamplesError):
+        gb.trace_loss(lambda o, y: (o**2).sum(1) * y[::-1], output, target > 0)
+
+
+def test_an_example_of_integers_with_which_no_others_go_is_refused():
+    words = "target: expected an example in which integers differ .*; with others .*out of bounds"
+    with pytest.raises(ValueError, match=words):
+        gb.trace_loss(lambda o, y: o[np.arange(len(y)), y + 1] ** 2, np.ones((1, 2)), np.array([0]))
+    gb.trace_loss(lambda o, y: o[np.arange(len(y)), y + 1] ** 2, np.ones((2, 2)), np.array([0, -1]))
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("float32", 2**24), ("float64", 2**53)])
+def test_integer_targets_that_the_outputs_dtype_has_not_are_refused(dtype, most):
+    example = np.zeros((2, 1)), most - np.array([1, 3])
+    loss = gb.trace_loss(lambda o, y: ((o - (y - most)[:, None]) ** 2).sum(1), *example)
+    output = np.zeros((2, 1), dtype)
+    np.testing.assert_array_equal(loss.values(output, np.array([most, most - 3])), [0, 9])
+    with pytest.raises(ValueError, match=f"target: expected integers up to {most}, which {dtype} has, got larger"):
+        loss(output, np.array([most + 1, 3]))
+    with pytest.raises(ValueError, match="expected integers up to 9007199254740992"):
+        gb.trace_loss(lambda o, y: (o**2).sum(1) * y, np.zeros((2, 1)), np.array([2**53 + 1, 4]))

@@ -197,6 +197,21 @@ def test_curvature_of_one_sample_or_output_hides_no_other_below_zero(dtype, scal
             loss.hessian_sqrt(f.astype(dtype), np.array(y, dtype))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("size", [1e-12, 1.0, 1e12])
+@pytest.mark.parametrize("of_square", [0, 1])
+def test_a_product_of_outputs_has_no_root_whatever_its_size(dtype, size, of_square):
+    """The Hessian is [[2 c a, c], [c, 0]]."""
+
+    def product(f, y):
+        return size * (f[:, 0] * f[:, 1] + of_square * f[:, 0] ** 2) * y
+
+    loss = gb.trace_loss(product, OUTPUT[:, :2], OUTPUT[:, 0])
+    assert loss.hessian(OUTPUT[:, :2].astype(dtype), np.ones(5, dtype)).any()
+    with pytest.raises(NonConvexLossError, match="no real root"):
+        loss.hessian_sqrt(OUTPUT[:, :2].astype(dtype), np.ones(5, dtype))
+
+
 def test_a_steep_term_hides_no_curvature_below_zero():
     loss = gb.trace_loss(lambda f, y: 1e14 * np.exp(f[:, 0]) + np.cos(f[:, 1]) * y, np.full((1, 2), -40.0), np.ones(1))
     with pytest.raises(NonConvexLossError, match="eigenvalue -1"):

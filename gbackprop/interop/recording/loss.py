@@ -9,15 +9,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from gbackprop.array import Array, all_finite, array_module, asnumpy, device_of, is_array
+from gbackprop.array import Array, all_finite, array_module, asnumpy, bounds, device_of, is_array
 from gbackprop.base.checks import kind_of
 from gbackprop.base.recording.arrays import Recorded, call, record
 from gbackprop.base.recording.refused import MixedSamplesError, NonConvexLossError, TraceError
 from gbackprop.base.recording.tape import Tape
 from gbackprop.calculus.layer import INPUT, Leaf, Shape, leaves_of
 from gbackprop.calculus.residual import Factored
+from gbackprop.calculus.several import LARGEST
 from gbackprop.calculus.walk import add_below, downwards, upwards, values_upwards
-from gbackprop.interop.recording.network import checked_batch, close, compare, noise_of, samples
+from gbackprop.interop.recording.convexity import indefinite_sample, root_of
+from gbackprop.interop.recording.examples import samples, two_and_three
+from gbackprop.interop.recording.network import checked_batch, close, compare, noise_of
 from gbackprop.interop.recording.reading import Reading
 from gbackprop.interop.recording.table import TABLE
 from gbackprop.losses.base import ALL, Loss
@@ -25,11 +28,8 @@ from gbackprop.network import Graph
 
 Sampler = Callable[[Array, Array], Array]
 
-ROUNDING = {"float64": 1e-10, "float32": 1e-6}
-"""The rounding of an eigenvalue of a Hessian with diagonal ±1; where one is further below 0, float64 decides."""
-
-MOVES, CANCELLED = 4, 64
-"""The number of times that all values are moved by a rounding, and the bound on all roundings over its effect."""
+MOVES = 4
+"""The number of times that all values are moved by a rounding."""
 
 
 def trace_loss(
@@ -87,12 +87,12 @@ def trace_loss(
         of_target = flat[:, size:].reshape(n, *y.shape[1:])
         return function(of_output, call(tape, "labels", lambda each: each.astype(y.dtype), (of_target,), {}))
 
-    def recorded(n: int) -> tuple[Tape, Any]:
-        flat = together(samples(f, n, rng), samples(y, n, rng))
+    def recorded(n: int, told_apart: bool) -> tuple[Tape, Any]:
+        flat = together(samples(f, n, rng), samples(y, n, rng, told_apart))
         return record(lambda given: parts(given["input"].tape, given["input"]), {"input": flat})
 
-    two, three = recorded(2), recorded(3)
-    reading = Reading(two, three, lambda: recorded(2)[0], TABLE)
+    two, three, again = two_and_three(recorded, "target")
+    reading = Reading(two, three, lambda: again(2)[0], TABLE)
     name = reading.read({"input": None})
     if reading.shapes[name] != ():
         raise MixedSamplesError(f"function: expected one loss for each sample, shape (N,), got rows of "
@@ -108,16 +108,10 @@ def trace_loss(
 
 def together(output: Array, target: Array) -> Array:
     """Return outputs and targets side by side, (N, D + K), in the outputs' dtype."""
-    xp, n = array_module(output), output.shape[0]
-    return xp.concatenate([output.reshape(n, -1), target.reshape(n, -1).astype(output.dtype)], axis=1)
-
-
-def scaled_to_ones(hessian: Array) -> tuple[Array, Array]:
-    """Return s and H / s sᵀ of each sample, with s the square roots of the diagonal's absolute values, 1 for 0."""
-    xp = array_module(hessian)
-    scale = xp.sqrt(xp.abs(xp.diagonal(hessian, 0, 1, 2)))
-    scale = xp.where(scale > 0, scale, 1)
-    return scale, hessian / scale[:, :, None] / scale[:, None]
+    xp, n, dtype = array_module(output), output.shape[0], output.dtype.name
+    if target.dtype.kind != "f" and max(map(abs, bounds(target))) > LARGEST[dtype]:
+        raise ValueError(f"target: expected integers up to {LARGEST[dtype]}, which {dtype} has, got larger")
+    return xp.concatenate([output.reshape(n, -1), target.reshape(n, -1).astype(dtype)], axis=1)
 
 
 class TracedLoss(Loss):
@@ -223,30 +217,17 @@ class TracedLoss(Loss):
         hessian = self.hessian(output, target)
         if not all_finite(hessian):  # as the outputs, or what is computed of them: the result says so
             return xp.full((prod(self.out), *output.shape), np.nan, dtype=output.dtype)[columns]
-        scale, scaled = scaled_to_ones(hessian)
-        eigenvalues, vectors = xp.linalg.eigh(scaled)
-        if float(eigenvalues.min()) < -ROUNDING[output.dtype.name]:
+        roots, sound = root_of(hessian)
+        if not sound:
             self._check_convex(output.astype("float64"), target)
-        roots = scale[:, :, None] * vectors * xp.sqrt(xp.maximum(eigenvalues, 0))[:, None, :]
         return xp.moveaxis(roots, 2, 0)[columns].reshape(-1, *output.shape)
 
     def _check_convex(self, output: Array, target: Array) -> None:
-        """Check that no eigenvalue is negative beyond rounding, at outputs in float64.
-
-        vᵀ H v of a Hessian H is off by at most |v|ᵀ E |v|, with E the errors of its entries. For v the eigenvectors
-        are taken of H scaled to a diagonal of ones: those of H are rounded beside its largest entries.
-        """
-        xp, rng = array_module(output), np.random.default_rng(0)
-        hessian = self._hessian(output, target)
-        moves = [xp.abs(self._hessian(output, target, rng) - hessian) for _ in range(MOVES)]
-        scale, scaled = scaled_to_ones(hessian)
-        error = CANCELLED * xp.stack(moves).max(0) / (scale[:, :, None] * scale[:, None])
-        eigenvalues, vectors = xp.linalg.eigh(scaled)
-        allowed = ROUNDING["float64"] + xp.einsum("niv,nij,njv->nv", xp.abs(vectors), error, xp.abs(vectors))
-        negative = (eigenvalues < -allowed).any(1)
-        if bool(negative.any()):
-            sample = int(negative.argmax())
-            least = float(xp.linalg.eigvalsh(hessian[sample])[0])
+        """Check that no eigenvalue is negative beyond rounding, at outputs in float64."""
+        rng, hessian = np.random.default_rng(0), self._hessian(output, target)
+        sample = indefinite_sample(hessian, [self._hessian(output, target, rng) for _ in range(MOVES)])
+        if sample is not None:
+            least = float(array_module(hessian).linalg.eigvalsh(hessian[sample])[0])
             raise NonConvexLossError(
                 f"{self!r}: the Hessian of sample {sample} has the eigenvalue {least:.3g}, and so no real root; "
                 "the gradient, BatchGrad and what is made of them do not need one"

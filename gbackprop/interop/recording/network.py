@@ -16,6 +16,7 @@ from gbackprop.base.recording.tape import Tape
 from gbackprop.calculus.layer import INPUT, Leaf, leaves_of
 from gbackprop.calculus.several import Inputs, items_of
 from gbackprop.calculus.walk import values_upwards
+from gbackprop.interop.recording.examples import moved, samples, two_and_three
 from gbackprop.interop.recording.reading import Reading
 from gbackprop.interop.recording.steps import split
 from gbackprop.interop.recording.table import TABLE
@@ -80,14 +81,14 @@ def trace(function: Callable[[Any, Any], Any], parameters: Any, x: Any, replace:
     exact = {name: value.astype("float64") for name, value in values.items()}
     rng = np.random.default_rng(0)
 
-    def recorded(n: int) -> tuple[Tape, Any]:
+    def recorded(n: int, told_apart: bool) -> tuple[Tape, Any]:
         return record(lambda given: function(rebuilt(parameters, given), rebuilt(x, given, "input")), {
             **{name: moved(value, rng) for name, value in exact.items()},
-            **{name: samples(each, n, rng) for name, each in parts.items()},
+            **{name: samples(each, n, rng, told_apart) for name, each in parts.items()},
         })  # fmt: skip
 
-    two, three = recorded(2), recorded(3)
-    reading = Reading(two, three, lambda: recorded(2)[0], TABLE)
+    two, three, again = two_and_three(recorded, "x")
+    reading = Reading(two, three, lambda: again(2)[0], TABLE)
     layers = {name: Parameter(value.shape, initial=value) for name, value in values.items()}
     output = reading.read({**layers, **dict.fromkeys(parts)})
     unused = [name for name in exact if name not in reading.nodes]
@@ -153,18 +154,6 @@ def checked_batch(x: Any) -> np.ndarray:
     if x.dtype.kind not in "iu" and x.dtype.name not in FLOATS:
         raise NoDerivativeError(f"x: expected floats, or integers that are indices, got {x.dtype}")
     return asnumpy(x).astype("float64" if x.dtype.kind == "f" else "int64")
-
-
-def moved(value: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return other numbers of equal signs, and small positive ones for zeros."""
-    factor = rng.uniform(0.8, 1.2, value.shape)
-    return np.where(value == 0, rng.uniform(0.05, 0.1, value.shape), value * factor)
-
-
-def samples(x: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-    """Return n samples like those of a batch, with other numbers; integers stay such."""
-    some = x[np.arange(n) % len(x)]
-    return rng.permutation(some) if x.dtype.kind in "iub" else moved(some, rng)
 
 
 def noise_of(tape: Tape) -> list[float]:

@@ -81,7 +81,7 @@ def of_definitions(arguments: Arguments) -> Iterator[Edit]:
     if not isinstance(method, str) or not callable(define):
         return
     for axis, kind in enumerate(("column", "sample")):
-        for end, words in (((-1, "last"), (0, "first")) if axis < 1 or "batch" not in method else ()):
+        for end, words in ((-1, "last"), (0, "first")):
             one = partial(_of_one, define, axis, end)
             yield 1.3, f"it were of the {words} {kind} alone (= for +=)", lambda given, f=one: (*given[:-1], f)
     over = SQUARES.get(method, "")

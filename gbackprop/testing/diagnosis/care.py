@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from operator import add, floordiv, mul, sub
 from typing import Any
@@ -15,7 +15,6 @@ from gbackprop.calculus.jacobian import ParameterJacobian
 from gbackprop.quantities import Quantity
 from gbackprop.quantities.base import Scale
 from gbackprop.testing.diagnosis.arguments import Change, Edit, on_subject
-from gbackprop.testing.diagnosis.options import signature_of
 from gbackprop.testing.probe import Probe
 
 Method = Callable[..., Any]
@@ -45,23 +44,15 @@ def _cast(result: Any, *given: Any) -> Any:
     return _each(lambda a: a.astype(kinds[0]) if a.dtype.kind in "fib" else a, result)
 
 
-def _afresh(sound: Method, owner: Any, name: str, without: Collection[str] = ()) -> Method:
-    own = {key: value for key, value in getattr(owner, "__dict__", {}).items() if key == name}
+def _afresh(sound: Method, owner: Any, name: str) -> Method:
+    own = getattr(owner, "__dict__", {}).get(name)  # a method of this object alone
 
     def afresh(*given: Any, **named: Any) -> Any:
         twin = copy.deepcopy(owner)
         vars(twin).pop(name, None)  # the wrapper
-        vars(twin).update(dict.fromkeys(without) | own)
-        return getattr(twin, name)(*given, **named)
+        return (getattr(twin, name) if own is None else own)(*given, **named)
 
     return afresh
-
-
-def _anew(sound: Method, owner: Any, name: str) -> Method:
-    own = {key: value for key, value in getattr(owner, "__dict__", {}).items() if key not in signature_of(owner)}
-    past = [key for key, value in own.items() if isinstance(value, (np.ndarray, tuple, list, dict))
-            and key not in ("drawn", "buffers")]  # fmt: skip
-    return _afresh(sound, owner, name, past) if past else sound
 
 
 def _seeded(sound: Method, owner: Any, name: str) -> Method:
@@ -70,14 +61,6 @@ def _seeded(sound: Method, owner: Any, name: str) -> Method:
             return sound(*given, **named)
 
     return seeded
-
-
-def _after_forward(x: np.ndarray, sound: Method, owner: Any, name: str) -> Method:
-    def after(*given: Any, **named: Any) -> Any:
-        owner.forward(x)
-        return sound(*given, **named)
-
-    return after
 
 
 def _complete(sound: Method, owner: Any, name: str) -> Method:
@@ -97,7 +80,6 @@ CARE: dict[str, tuple[float, Wrapper]] = {
     "its result were cut to the slice that is given": (1.1, _of_result(
         lambda y, *given: y[given[-1]] if isinstance(given[-1], slice) else y)),
     "it wrote nothing into its owner": (1.2, _afresh),
-    "it used nothing that an earlier call left in its owner": (1.25, _anew),
     "the largest of each sample were subtracted from the output": (1.3, _of_arguments(
         lambda a: a - a.max(1, keepdims=True) if a.dtype.kind == "f" and a.ndim > 1 else a)),
     "its random numbers were seeded": (1.3, _seeded),
@@ -129,8 +111,6 @@ def of_care(method: str, probe: Any) -> Iterator[Edit]:
     """Yield edits of the method that a claim is on, in a copy of its owner."""
     shapes = _shapes(probe) if method == "output_shape" and isinstance(probe, Probe) else {}
     ways = CARE | (DRAWS if method == "draw" else shapes)
-    if isinstance(probe, Probe) and method not in ("forward", "output_shape"):
-        ways = ways | {"forward came right before it, with the same input": (1.4, partial(_after_forward, probe.x))}
     for words, (cost, wrapper) in ways.items():
         if wrapper is not _inherited or method != "output_shape":  # that asks the forward pass
             yield cost, words, wrapped(method, wrapper)

@@ -41,13 +41,13 @@ def of_options(subject: Any) -> Iterator[tuple[float, str, Callable[[Any], Any]]
 
 def of_defaults(subject: Any) -> Iterator[tuple[str, Callable[[Any], Any]]]:
     """Yield each option of a subject that has not its default, or 1, and a change of a copy that gives it that."""
-    for name, needed in signature_of(subject).items():
+    for name, needed in _signature(subject).items():
         other = 1 if needed.default is needed.empty else needed.default
         if name in vars(subject) and vars(subject)[name] is not other:
             yield f"option {name}", partial(with_option, name, other)
 
 
-def signature_of(subject: Any) -> Mapping[str, inspect.Parameter]:
+def _signature(subject: Any) -> Mapping[str, inspect.Parameter]:
     """Return the parameters of a subject's class; none of one that Python knows none of."""
     try:
         return inspect.signature(type(subject)).parameters
@@ -57,7 +57,7 @@ def signature_of(subject: Any) -> Mapping[str, inspect.Parameter]:
 
 def _default(subject: Any, name: str) -> Any:
     """Return the default of an option in the signature of its class, or None."""
-    parameter = signature_of(subject).get(name)
+    parameter = _signature(subject).get(name)
     return None if parameter is None or parameter.default is parameter.empty else parameter.default
 
 

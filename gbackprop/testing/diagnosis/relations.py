@@ -23,10 +23,13 @@ from gbackprop.testing.diagnosis.trials import Trial, largest
 Rule = Callable[[Trial, str], Two]
 """A function that makes a and b of a part in a trial."""
 
+MOST_PARTS = 12
+"""The number of wrong parts among which exchanged ones are looked for."""
+
 JOINED: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {"·": np.multiply, "+": np.add, "−": np.subtract}
 
-
 ZERO = "left out: what is got is 0 everywhere"
+"""The words of a result of zeros, that say nothing of what is left out."""
 
 
 @dataclass(frozen=True)
@@ -108,13 +111,16 @@ class Relations:
                 yield Found(2, f"right without this: {words} axis {axis}")
 
     def exchanged(self) -> Iterator[Found]:
-        """Yield two parts of a result of which each is what is expected of the other."""
+        """Yield the pairs of parts of which each is what is expected of the other, if these are all that is wrong."""
         every = [trial.parts | trial.misfits for trial in self.trials]
-        names = [name for name in every[0] if all(name in parts for parts in every)]
-        for one, other in combinations(names[:12], 2):
-            pairs = [(parts[a][0], parts[b][1]) for parts in every for a, b in ((one, other), (other, one))]
-            if all(map(_alike, pairs)) and not all(map(_alike, (parts[one] for parts in every))):
-                yield Found(1, f"right if {one} and {other} were exchanged")
+        left, words = [*self.wrong, *(name for name in self.trials[0].misfits if name not in self.wrong)], list[str]()
+        for one, other in combinations(left[:MOST_PARTS], 2):
+            cross = [(parts.get(a), parts.get(b)) for parts in every for a, b in ((one, other), (other, one))]
+            if {one, other} <= set(left) and all(a and b and _alike((a[0], b[1])) for a, b in cross):
+                left = [name for name in left if name not in (one, other)]
+                words.append(f"{one} and {other}")
+        if words and not left:
+            yield Found(1, f"right if {', '.join(words)} were exchanged")
 
     def multiples(self) -> Iterator[Found | None]:
         """A factor."""
@@ -154,11 +160,13 @@ class Relations:
     def regions(self) -> Iterator[Found]:
         """Yield factors where a named condition holds, and where it does not."""
         last, name, seen = self.trials[-1], self.wrong[0], list[np.ndarray]()
-        for title, view in sorted(self.library(last, name).items(), key=lambda each: " > 0]" not in each[0]):
-            known = any(view.shape == other.shape and (view == other).all() for other in seen)
-            there, elsewhere = (None if title[0] != "[" or known else self.held(
-                partial(self._region, title, at), "{and c}", 1.1, True) for at in (True, False))  # fmt: skip
-            seen += [view] if title[0] == "[" else []
+        views = [(title, view) for title, view in self.library(last, name).items() if title[0] == "["]
+        for title, view in sorted(views, key=lambda each: " > 0]" not in each[0]):
+            if perf_counter() > self.deadline or any(np.array_equal(view, other) for other in seen):
+                continue
+            seen.append(view)
+            there, elsewhere = (self.held(partial(self._region, title, at), "{and c}", 1.1, True)
+                                for at in (True, False))  # fmt: skip
             if there is not None and elsewhere is not None:
                 inside, outside = (each.words.removeprefix(", ") for each in (there, elsewhere))
                 words = f"{inside} where {title}" if inside else f"{outside} except where {title}"
@@ -172,7 +180,7 @@ class Relations:
         got, want = trial.parts[name]
         return np.where(there, got, 0), np.where(there, want, 0)
 
-    def placed(self) -> Iterator[Found | None]:
+    def at_places(self) -> Iterator[Found | None]:
         """A factor at some places along an axis, where all that is wrong stands in every trial."""
         pairs = [(trial, name) for trial in self.trials for name in self.wrong]
         for axis in range(min(trial.parts[name][0].ndim for trial, name in pairs)):
@@ -224,7 +232,7 @@ class Relations:
         for side in (0, 1):
             each = [self.held(lambda t, n, make=make, side=side: (
                 _fitted(make(t, n), t.parts[n][side]), t.parts[n][side]
-            ), words + "{and c}", 0) for words, make in arrays.items()]  # fmt: skip
+            ), words + "{and c}", 0) for words, make in arrays.items() if perf_counter() < self.deadline]  # fmt: skip
             found = min(filter(None, each), key=lambda one: one.cost, default=None)
             if found is None:
                 break

@@ -36,9 +36,6 @@ MOST, CLOSE = 3, 0.5
 SECONDS = 3.5
 """The time after which no further edit is tried."""
 
-PLACES = 64
-"""The largest number of columns, samples, positions or outputs that are looked at one by one."""
-
 ALONE = "samples do not interact"
 """The claim of a method that is looked at if another one of it has no better diagnosis."""
 
@@ -63,7 +60,8 @@ def diagnose(check: Check, subject: Any, method: str, claim: str) -> tuple[Propo
             found = search.found()
         if all(each.words.startswith(ZERO) for each in found):  # columns that are the same for all may hide what it is
             other = _Search(check, subject, method, ALONE)
-            found = (other.relations.search("multiples", "changed") if len(other.trials) > 1 else []) or found
+            better = other.relations.search("multiples", "changed") if len(other.trials) > 1 else []
+            search, found = (other, better) if better else (search, found)
     ranked = list({each.words: each for each in sorted(found, key=lambda each: each.cost)}.values())
     batches = tuple(trial.size for trial in search.trials if trial.evaluation.arguments)
     counted = search.trials if batches else search.trials[:1]  # without samples it may be the same thrice
@@ -89,7 +87,7 @@ class _Search:
         related = self.relations.search
         kinds: list[Callable[[], Any]] = [
             self.careful, self.nonlinear,
-            lambda: related("multiples", "joined", "placed", "changed", "quantities", "added"),
+            lambda: related("multiples", "joined", "at_places", "changed", "quantities", "added"),
             self.called, self.redefined, self.apart, self.placed, lambda: related("terms"), self.simplified,
             self.ignored, self.optional,
         ]  # fmt: skip
@@ -138,20 +136,15 @@ class _Search:
             yield from (self._right(cost, words, there), self._ignored(cost, words, there))
 
     def apart(self) -> Iterator[Found | None]:
-        """Yield sums of results by column, sample, position or output where a result of sums is expected, or got."""
+        """Yield sums over columns, samples or positions of what is got, or expected, of each alone."""
         columns = getattr(self.probe, "columns", None)
         several = range(0 if columns is None else columns.ndim)
-        kinds = {(0,): "column", (1,): "sample", tuple(several[3:]): "position", tuple(several[2:-1]): "position",
-                 tuple(several[2:]): "output"}  # fmt: skip
+        kinds = {(0,): "column", (1,): "sample", tuple(several[3:]): "position", tuple(several[2:-1]): "position"}
         for axes, kind in kinds.items() if self.relations.wrong and several else ():
-            if not axes or perf_counter() > self.deadline:
-                continue
-            apart = _once(lambda t, axes=axes: _apart(t, axes))
-            summed = _once(lambda t, apart=apart: {
-                name: tuple(side.sum(0) for side in sides) for name, sides in apart(t).items()
-            })  # fmt: skip
-            yield self._ignored(1.5, f"it were asked for of each {kind} alone, and summed", summed)
-            yield self._right(1.4, f"it were asked for of each {kind} alone, and summed", summed)
+            words = f"it were asked for of each {kind} alone, and summed"
+            if axes and perf_counter() < self.deadline:
+                summed = _once(lambda t, axes=axes: _summed_apart(t, axes))
+                yield from (self._ignored(1.5, words, summed), self._right(1.5, words, summed))
 
     def redefined(self) -> Iterator[Found | None]:
         """Yield other definitions of a reduction of Jᵀg."""
@@ -174,7 +167,8 @@ class _Search:
 
     def simplified(self) -> Iterator[Found]:
         """Yield edits that hold where a small constant, such as ε, is 0."""
-        for name in (name for name, size in scalars_of(self.subject).items() if 0 < size <= SMALL):
+        small = [name for name, size in scalars_of(self.subject).items() if 0 < size <= SMALL and name.isidentifier()]
+        for name in small:
             change = partial(with_option, name, 0.0)
             found = [met(self.check, change(self.subject), self.method, self.claim, trial.batch, trial.seed)
                      for trial in self.trials]  # fmt: skip
@@ -253,16 +247,14 @@ def _once(find: Callable[[Trial], Sides]) -> Callable[[Trial], Sides]:
     return found
 
 
-def _apart(trial: Trial, axes: tuple[int, ...]) -> Sides:
-    """Return both sides for the columns at each place along some axes alone, along a first axis of places."""
+def _summed_apart(trial: Trial, axes: tuple[int, ...]) -> Sides:
+    """Return both sides for the columns at each place along some axes alone, summed."""
     shape = next(part.columns.shape for part in trial.evaluation.arguments if isinstance(part, Probe))
     own = [size if axis in axes else 1 for axis, size in enumerate(shape)]
     places = np.arange(prod(own)).reshape(own)
-    if not 1 < places.size <= PLACES:
-        return {}
     changes = (on_probe("columns", lambda mat, i=i: mat * (places == i)) for i in range(places.size))
     each = [parts_of(sides(trial.at(change))) for change in changes]
-    return {name: tuple(np.stack([part[name][side] for part in each]) for side in (0, 1)) for name in each[0]}
+    return {name: tuple(sum(part[name][side] for part in each) for side in (0, 1)) for name in each[0]}
 
 
 def _output(leaves: list[Leaf], trial: Trial) -> np.ndarray:

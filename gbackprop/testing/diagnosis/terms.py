@@ -53,7 +53,7 @@ def arrays_of(arguments: tuple[Any, ...]) -> Terms:
         array = np.asarray(asnumpy(array))
         known = any(array.shape == other.shape and np.array_equal(array, other) for other in found.values())
         if array.dtype.kind in "fiub" and array.size and not known:
-            found[f"parameter {name}" if name in found else name] = array.astype(float)
+            found[f"its {name}" if name in found else name] = array.astype(float)
     for one, other in combinations_with_replacement([name for name in ("x", "y", "g") if name in found], 2):
         if found[one].shape == found[other].shape and found[one].ndim > 1:
             found[f"⟨{one}, {other}⟩"] = (found[one] * found[other]).reshape(len(found[one]), -1).sum(1)

@@ -16,6 +16,7 @@ from gbackprop.testing.claims import Claims, Compared, Evaluation, NotGivenError
 from gbackprop.testing.diagnosis.numbers import Sizes
 from gbackprop.testing.diagnosis.terms import Terms, arrays_of, quantities_of, sizes_of
 from gbackprop.testing.flat import Flat
+from gbackprop.testing.loss_probe import LossProbe
 from gbackprop.testing.probe import Probe
 
 BATCHES = (0, 2, 7, 4)
@@ -136,9 +137,11 @@ class Trial:
 
 
 def _copied(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return arguments with copies of layers, which a call may change."""
-    return tuple(replace(part, layer=copy.deepcopy(part.layer)) if isinstance(part, Probe) else part
-                 for part in arguments)  # fmt: skip
+    """Return arguments with copies of layers and losses, which a call may change."""
+    kinds: dict[type, str] = {Probe: "layer", LossProbe: "loss"}
+    names = [kinds.get(type(part)) for part in arguments]
+    return tuple(replace(part, **{name: copy.deepcopy(getattr(part, name))}) if name else part
+                 for part, name in zip(arguments, names, strict=True))  # fmt: skip
 
 
 def sides(evaluation: Evaluation) -> Compared | None:
