@@ -34,12 +34,13 @@ class Predictions:
         """σ², or None for classes."""
         return self.hyperparameters.noise_variance if isinstance(self.loss, MSELoss) else None
 
-    def _root(self) -> Root:
-        """Return P^(−1/2) as a function of rows."""
-        return self.evidence.structure.root(self.evidence.weight(self.hyperparameters), self.hyperparameters.precision)
+    def _root(self, transposed: bool = False) -> Root:
+        """Return the product of rows with R, or Rᵀ, where R Rᵀ = P⁻¹."""
+        at = self.hyperparameters
+        return self.evidence.structure.root(self.evidence.weight(at), at.precision, transposed)
 
     def sample(self, k: int, rng: int | np.random.Generator | None = None) -> dict[str, Array]:
-        """Draw parameters from the posterior, θ + P^(−1/2) z with z of independent standard normal numbers.
+        """Draw parameters from the posterior, θ + R z with R Rᵀ = P⁻¹, z of independent standard normal numbers.
 
         Parameters
         ----------
@@ -60,7 +61,7 @@ class Predictions:
         """Draw θₖ − θ, ``[K, *p]`` of each parameter in float64."""
         source = generator(rng)
         noise = {name: like(source.standard_normal((k, *value.shape)), value) for name, value in self.mean.items()}
-        return {name: each.reshape(noise[name].shape) for name, each in self._root()(noise).items()}
+        return {name: each.reshape(noise[name].shape) for name, each in self._root(transposed=True)(noise).items()}
 
     def sample_functions(self, x: Array, k: int, rng: int | np.random.Generator | None = None) -> Array:
         """Draw outputs of the network, linearized at θ: f(x) + J (θₖ − θ) with the draws θₖ of `sample`.

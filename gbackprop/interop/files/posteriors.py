@@ -16,11 +16,14 @@ from gbackprop.curvature.laplace.likelihoods import check_loss
 from gbackprop.curvature.laplace.structures import Blocks, Diagonal, Full, Structure
 from gbackprop.interop.files.standins import loss_of, loss_tree
 from gbackprop.interop.files.values import Reader, Writer, expect, parts
-from gbackprop.kronecker import EigenKronecker
+from gbackprop.kronecker import EigenKronecker, GroupedKronecker, Kronecker
 from gbackprop.losses import MSELoss
 from gbackprop.network import Container
 
 STRUCTURES = {"full": Full, "kron": Blocks, "diag": Diagonal}
+
+KINDS = (Kronecker, GroupedKronecker, EigenKronecker)
+"""The blocks of "kron"."""
 
 NETWORK = "text numbers attributes"
 """The names in the description of the network."""
@@ -113,7 +116,7 @@ def _structure(reader: Reader, kind: Any, tree: Any, mean: Mapping[str, Array]) 
     expect("structure", kind, " or ".join(STRUCTURES), kind in ("kron", "diag"))
     if kind == "diag":
         return Diagonal(_arrays(reader, "curvature", tree, mean))
-    blocks = reader.mapping("curvature", tree, "an EigenKronecker", lambda block: isinstance(block, EigenKronecker))
+    blocks = reader.mapping("curvature", tree, "a Kronecker block", lambda block: isinstance(block, KINDS))
     sizes = {name: (block.shape[0], block.dtype) for name, block in blocks.items()}
     want = {name: (value.size, "float64") for name, value in mean.items()}
     for name in mean.keys() - sizes.keys():  # a bias in the block of its weight
