@@ -131,10 +131,10 @@ class ClassWeights(Loss):
         each = -(self.shares(target, logarithms) * logarithms)
         return each.reshape(len(each), -1).sum(1) * self.summed_weight(logarithms.shape[1:])
 
-    def weighted_gradients(self, p: Array, target: Array) -> Array:
-        """c (m p − a)."""
+    def weighted_gradients(self, p: Array, others: Array, target: Array) -> Array:
+        """c (m p − a) = c (p (m − a) − a (1 − p)) times any Σ p, from 1 − p as the sum of the others."""
         a = self.shares(target, p)
-        return (a.sum(1, keepdims=True) * p - a) * self.summed_weight(p.shape[1:])
+        return (p * (a.sum(1, keepdims=True) - a) - a * others) * self.summed_weight(p.shape[1:])
 
     def weighted_root(self, p: Array, target: Array, columns: slice) -> Array:
         """Columns √(c m p[v]) (e_v − p) at each position, zero at the others: shape (V, N, C, *pos)."""

@@ -43,24 +43,23 @@ class CrossEntropyLoss(ClassWeights):
     }
 
     def values(self, output: Array, target: Array) -> Array:
-        xp = array_module(output)
-        logits, _, total = exponentials(output)
+        z, _, rest = exponentials(output)
         if self.weighted or target.ndim > 1:
-            return self.weighted_values(logits - xp.log(total), target)
-        return xp.log(total[:, 0]) - logits[xp.arange(logits.shape[0]), target]
+            return self.weighted_values(z - array_module(z).log1p(rest), target)
+        return array_module(z).log1p(rest[:, 0]) - z[array_module(z).arange(z.shape[0]), target]
 
     def gradients(self, output: Array, target: Array) -> Array:
-        _, e, total = exponentials(output)
-        p = e / total
+        z, e, rest = exponentials(output)
+        total = 1 + rest
         if self.weighted or target.ndim > 1:
-            return self.weighted_gradients(p, target)
-        p[array_module(p).arange(p.shape[0]), target] -= 1
-        return p
+            return self.weighted_gradients(e, array_module(e).where(z == 0, rest, total - e), target) / total
+        own = target[:, None] == array_module(e).arange(e.shape[1])
+        return (e - own - own * rest) / total  # p − e_y: e[y] − 1 − rest has no rounding where e[y] is 1
 
     def hessian_sqrt(self, output: Array, target: Array, columns: slice = ALL) -> Array:
         xp = array_module(output)
-        _, e, total = exponentials(output)
-        p = e / total
+        _, e, rest = exponentials(output)
+        p = e / (1 + rest)
         if self.weighted or target.ndim > 1:
             return self.weighted_root(p, target, columns)
         roots = xp.sqrt(p).T[columns]  # [V, N]
@@ -75,15 +74,19 @@ class CrossEntropyLoss(ClassWeights):
     def pseudo_targets(self, output: Array, noise: Array) -> Array:
         # Inversion of the distribution function, in float64 so that a run in float32 draws the same as one in float64.
         # "<=" skips classes of probability zero; only by rounding can the last bound exceed the total.
-        _, e, total = exponentials(output.astype(np.float64))
-        steps = (e / total).cumsum(axis=1)
+        _, e, rest = exponentials(output.astype(np.float64))
+        steps = (e / (1 + rest)).cumsum(axis=1)
         reached = (steps <= (noise * steps[:, -1])[:, :, None]).sum(2)
         return array_module(output).minimum(reached, output.shape[1] - 1)
 
 
 def exponentials(f: Array) -> tuple[Array, Array, Array]:
-    """Compute z = f − max f, e^z and Σ e^z over axis 1: softmax(f) = e^z / Σ e^z, in which nothing overflows."""
+    """Compute z = f − max f, e^z and Σ e^z − 1 over axis 1: the sum without the largest, 1, is not rounded to 0.
+
+    softmax(f) = e^z / (1 + rest), in which nothing overflows.
+    """
     z = f - f.real.max(1, keepdims=True)
     e = array_module(f).exp(z)
-    total = e.sum(1, keepdims=True)
-    return z, e, total
+    largest = f.real.argmax(1, keepdims=True) == array_module(f).arange(f.shape[1])[(..., *[None] * (f.ndim - 2))]
+    rest = (e - largest).sum(1, keepdims=True)
+    return z, e, rest

@@ -239,7 +239,7 @@ FAULTS = [
     Fault(Loss, "factor", "missing 1/N", instead(lambda self, n, y: 1.0), squared, "factor"),
     Fault(Loss, "value", "sum of squares", after(lambda value: value**2), cross, "value"),
     Fault(cross_entropy, "exponentials", "not shifted",
-          instead(lambda f: (f, np.exp(f), np.exp(f).sum(1, keepdims=True))), cross, "values"),
+          instead(lambda f: (f, e := np.exp(f), e.sum(1, keepdims=True) - 1)), cross, "values"),
     Fault(losses.CrossEntropyLoss, "noise", "one for all samples",
           after(lambda noise: np.broadcast_to(noise[:, :1], noise.shape)), cross, "draw"),
     Fault(losses.CrossEntropyLoss, "pseudo_targets", "next class", after(lambda y: (y + 1) % 4), cross, "draw"),

@@ -85,6 +85,6 @@ def sampled(loss: Loss, mean: Array, covariance: Array, samples: int, rng: np.ra
 def probabilities(loss: Loss, output: Array) -> Array:
     """Compute softmax(f), or σ(f) for each output."""
     if isinstance(loss, CrossEntropyLoss):
-        _, e, _, total = exponentials(output)
-        return e / total
+        _, e, rest = exponentials(output)
+        return e / (1 + rest)
     return sigmoid(output)

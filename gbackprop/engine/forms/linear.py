@@ -19,6 +19,8 @@ from gbackprop.plain.affine import replaced
 
 def matrix_of(layer: Linear | Matrix) -> Array:
     """Wᵀ, shape (I, O)."""
+    if type(layer) is Linear:  # the others are rare, and small calls have as many of these as layers
+        return layer.parameters["weight"].T
     if isinstance(layer, Matrix):
         return layer.matrix
     return layer.parameters["weight"] if isinstance(layer, Weight) else layer.parameters["weight"].T

@@ -41,7 +41,7 @@ def total_of(products: Array, weights: Array | None) -> Array:
         return products.reshape(groups, -1)
     if weights is None:
         weights = array_module(products).ones(columns * n, dtype=products.dtype)
-    return weights.reshape(-1).astype(products.dtype) @ products.reshape(groups, columns * n, -1)
+    return weights.reshape(-1).astype(products.dtype, copy=False) @ products.reshape(groups, columns * n, -1)
 
 
 def over_columns(mat: Array, sign: Array | None) -> Array:

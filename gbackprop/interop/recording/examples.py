@@ -52,10 +52,7 @@ def _beside(value: np.ndarray, n: int) -> np.ndarray:
 def two_and_three(record: Callable[[int, bool], tuple[Tape, Any]], name: str) -> tuple[Any, Any, Recording]:
     """Return the records of 2 and of 3 samples, and the function that makes them.
 
-    Raises
-    ------
-    ValueError
-        If the function cannot take integers that differ among the samples, as those of the example do not.
+    A function that cannot take integers that differ among the samples, as those of the example do not, is an error.
     """
     def again(n: int) -> tuple[Tape, Any]:
         return record(n, True)

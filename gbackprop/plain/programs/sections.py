@@ -64,7 +64,7 @@ class Section(NamedTuple):
     layer: str = ""
 
 
-PLAIN = ("p", "e", "z", "u", "total", "roots", "steps", "mean", "variance", "sigma", "reached")
+PLAIN = ("p", "e", "z", "u", "total", "rest", "roots", "steps", "mean", "variance", "sigma", "reached")
 LETTERS: dict[str, dict[str, str]] = {
     "": dict(zip(PLAIN, PLAIN, strict=True)),
     "gbackprop.layers.elementwise.activation": {"below": "low"},
