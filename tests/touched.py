@@ -2,8 +2,8 @@
 
 Changed are the files that differ from the commit where the branch left ``origin/main``; without such a branch, from the
 commit before the last one. Their folders' tests are those that are marked ``long`` and those that Hypothesis draws for;
-with ``--marked``, as CI asks, the marked ones alone, with as many examples as in ``make test``. After the time limit no
-further file of tests is started, and those that were not run are named.
+with ``--marked``, as CI asks, the marked ones alone, but those that compute whole pages, with as many examples as in
+``make test``. After the time limit no further file of tests is started, and those that were not run are named.
 """
 
 import argparse
@@ -70,7 +70,7 @@ def run(files: list[str], seconds: float, workers: int, marked: bool = False) ->
     """Run files of tests in processes of their own; yield each with its exit status, None if it was not started."""
     end = time.monotonic() + seconds
     drawn = "--hypothesis-seed=0"  # the same examples each time: what lands does not depend on luck
-    kinds, profile = ("long", "ci") if marked else ("long or hypothesis", "long")
+    kinds, profile = ("long and not page", "ci") if marked else ("long or hypothesis", "long")
     command = [sys.executable, "-m", "pytest", "-m", kinds, "-p", "no:cacheprovider", drawn]
     environment = os.environ | {"HYPOTHESIS_PROFILE": profile, "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 

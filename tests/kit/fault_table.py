@@ -43,17 +43,27 @@ def _cell(text) -> str:
     return str(text).replace("|", chr(92) + "|")
 
 
+def judged(fault) -> tuple[str | None, str | None, str | None]:
+    """Plant a fault; return the method named first, the first proposal and the first symmetry that does not hold."""
+    failures = planted(fault, diagnosed=True).failures
+    edits = next((row.known for row in failures if row.known), ())
+    symmetry = next((each.claim for each in by_symmetries(fault).failures), None)
+    return failures[0].method if failures else None, edits[0].words if edits else None, symmetry
+
+
+def whole_row(fault, named: str | None, words: str | None, symmetry: str | None) -> str:
+    """Return the row of a fault with its diagnosis and symmetry."""
+    return f"{row(fault, named)} {_cell(words or '–')} | {_cell(symmetry or '–')} |"
+
+
 def table() -> str:
     """Plant each fault; return the page."""
-    rows, caught, located, diagnosed, broken = [], 0, 0, 0, 0
-    for fault in FAULTS:
-        failures = planted(fault, diagnosed=True).failures
-        named = failures[0].method if failures else None
-        edits = next((row.known for row in failures if row.known), ())
-        caught, located, diagnosed = caught + bool(failures), located + (named == fault.method), diagnosed + bool(edits)
-        symmetry = next((each.claim for each in by_symmetries(fault).failures), None)
-        broken += symmetry not in (None, *RAISED)
-        rows.append(f"{row(fault, named)} {_cell(edits[0].words) if edits else '–'} | {_cell(symmetry or '–')} |")
+    verdicts = [(fault, *judged(fault)) for fault in FAULTS]
+    rows = [whole_row(*each) for each in verdicts]
+    caught = sum(named is not None for _, named, _, _ in verdicts)
+    located = sum(named == fault.method for fault, named, _, _ in verdicts)
+    diagnosed = sum(words is not None for _, _, words, _ in verdicts)
+    broken = sum(symmetry not in (None, *RAISED) for *_, symmetry in verdicts)
     total = len(rows)
     lines = [
         "# Planted faults",

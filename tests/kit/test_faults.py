@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from common import one_in
-from fault_table import FAULTS, planted, row, table
+from fault_table import FAULTS, judged, planted, row, table, whole_row
 
 from gbackprop import losses
 from gbackprop.calculus.jacobian import Bias
@@ -81,7 +81,13 @@ def test_a_factor_of_means_of_draws_is_proposed_with_its_error():
     assert abs(factor - 1.2**2) < error < 0.02
 
 
+@pytest.mark.parametrize("fault", FAULTS[::25], ids=str)
+def test_a_row_of_the_page_is_what_the_command_prints(fault):
+    assert whole_row(fault, *judged(fault)) in PAGE.splitlines()
+
+
 @pytest.mark.long
+@pytest.mark.page
 def test_the_page_is_what_the_command_prints():
     assert PAGE.strip() == table()
 
