@@ -55,6 +55,26 @@ def test_equal_gradients_have_no_noise():
     assert found.noise_scale == pytest.approx(0, abs=1e-14)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_noise_that_is_small_beside_the_gradient_has_all_digits_where_there_is_the_variance(dtype):
+    net = gb.Sequential(layers.Linear(1, 1, bias=False), rng=0, dtype=dtype)
+    net.parameters["0.weight"] = np.zeros((1, 1), dtype)
+    eps = np.finfo(dtype).eps
+    y = np.array([[1], [1 + 4 * eps]], dtype)  # gₙ = −2 yₙ
+    result = gb.backward(net, losses.MSELoss(), np.ones((2, 1), dtype), y, q.GramGradients(), q.Variance())
+    found = gradient_noise(result)
+    assert found.norm == pytest.approx((2 * float(eps)) ** 2, rel=1e-6, abs=0)
+    assert found.noise_scale == pytest.approx(2 * found.norm, rel=1e-6, abs=0)
+
+
+def test_a_mean_gradient_that_is_small_beside_the_gradients_has_all_digits():
+    net = gb.Sequential(layers.Linear(1, 1, bias=False), rng=0, dtype="float32")
+    net.parameters["0.weight"] = np.zeros((1, 1), "float32")
+    y = np.array([[1], [-1 + 2**-20]], "float32")  # gₙ = −2 yₙ, and ḡ is −2⁻²⁰
+    result = gb.backward(net, losses.MSELoss(), np.ones((2, 1), "float32"), y, q.GramGradients())
+    assert gradient_noise(result).norm == pytest.approx(2.0**40 * (2 - 2**-20) ** 2, rel=1e-6)
+
+
 def test_opposite_gradients_are_all_noise():
     net = gb.Sequential(layers.Linear(1, 1, bias=False), rng=0, dtype="float64")
     net.parameters["0.weight"] = np.zeros((1, 1))
