@@ -44,29 +44,39 @@ def mixed_residual(leaf: Leaf, saved: Any, key: str, grad: Array) -> Factored:
     return bilinear_residual(leaf.layer, saved, key, grad, leaf.input_shape)
 
 
-def lacks_mixed(leaf: Leaf, keys: Iterable[str]) -> str | None:
-    """Return the reason why a layer has no mixed residual of some of its parameters, or None."""
+SIZES = (1e-3, 1.0, 1e3)
+"""Sizes of inputs at which a layer must be affine: one that is clipped is so for small ones, or for large ones."""
+
+
+def lacks_mixed(leaf: Leaf, keys: Iterable[str], x: Array | None = None) -> str | None:
+    """Return the reason why a layer has no mixed residual of some of its parameters, or None; at inputs `x` if given."""
     for key in () if isinstance(leaf.layer, MixedLayer) else keys:
         if len(leaf.input_shapes) > 1:
             return f"its inputs depend on its {key} too, and there is no mixed residual of several inputs"
-        if leaf.layer.curvature != "zero" or not _is_affine(leaf, key):
+        if leaf.layer.curvature != "zero" or not _is_affine(leaf, key, x):
             return f"its input depends on its {key} too, it is not affine in its input, and it has no mixed residual"
     return None
 
 
-def _is_affine(leaf: Leaf, key: str) -> bool:
-    """Return whether Jₚ(a + b) + Jₚ(0) = Jₚ(a) + Jₚ(b), for two inputs of both signs."""
+def _is_affine(leaf: Leaf, key: str, x: Array | None) -> bool:
+    """Return whether Jₚ(a + b) + Jₚ(0) = Jₚ(a) + Jₚ(b), for inputs of both signs, of several sizes or with a = x."""
     zero = zeros(leaf.layer, leaf.input_shape)
     xp = array_module(zero)
     steps = xp.arange(zero.size).reshape(zero.shape)
     a, b = xp.cos(2 * steps + 1).astype(zero.dtype), -1.5 * xp.cos(3 * steps + 1).astype(zero.dtype)
-    found = []
-    for x in (a + b, zero, a, b):
-        y, saved = leaf.layer.forward(x)
-        columns = xp.cos(xp.arange(y.size)).astype(y.dtype).reshape(1, *y.shape)
-        found.append(leaf.layer.parameter_jacobians(saved)[key].per_sample(columns))
-    error, size = abs(found[0] + found[1] - found[2] - found[3]).max(), abs(xp.stack(found)).max()
-    return bool(error <= 1e3 * float(xp.finfo(zero.dtype).eps) * size)
+    pairs = [(size * a, size * b) for size in SIZES] if x is None else [(x, abs(x).max() * b + xp.zeros_like(x))]
+    return all(_adds_up(leaf.layer, key, *pair) for pair in pairs)
+
+
+def _adds_up(layer: Layer, key: str, a: Array, b: Array) -> bool:
+    xp, found = array_module(a), []
+    with np.errstate(all="ignore"):
+        for x in (a + b, xp.zeros_like(a), a, b):
+            y, saved = layer.forward(x)
+            columns = xp.cos(xp.arange(y.size)).astype(y.dtype).reshape(1, *y.shape)
+            found.append(layer.parameter_jacobians(saved)[key].per_sample(columns))
+        error, size = abs(found[0] + found[1] - found[2] - found[3]).max(), abs(xp.stack(found)).max()
+    return bool(error <= 1e3 * float(xp.finfo(y.dtype).eps) * size)
 
 
 def bilinear_residual(layer: Layer, saved: Any, key: str, grad: Array, shape: Shape) -> Factored:

@@ -172,7 +172,7 @@ class _Hessian(Curvature):
             reason = lacks_second(leaf)
             if reason is not None:
                 raise UnsupportedError(f"{leaf} cannot give Hessian: {reason}")
-        check_affine(plan.leaves, x, "Hessian", together=True)
+        check_affine(plan.leaves, x, "Hessian", lambda leaf: () if leaf.lowest else leaf.parameters, together=True)
 
 
 class Hessian(_Hessian, LinearOperator):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -87,26 +87,31 @@ def check_own(leaves: Sequence[Leaf], x: Array, training: bool, needs: Sequence[
     """Check the layers that do not ship on up to eight samples, at the first call and the first of several samples.
 
     A layer with other attributes than at its check is checked again.
-    They must be affine in their parameters if a quantity `needs` the residual.
+    They must be affine in their parameters if a quantity `needs` the residual, and in their inputs where it is mixed.
     """
     own = [leaf for leaf in leaves if not is_shipped(leaf.layer)]
     facts = {leaf.position: ("contract", training, leaf.input_shapes, len(x) > 1) for leaf in own}
     _check_once(leaves, x, facts, lambda leaf, inputs: check_contract(leaf, inputs, training))
     for quantity, statistics in needs:
         if any(statistic.signal == RESIDUAL for statistic in statistics):
-            check_affine(leaves, x, type(quantity).__name__)
+            check_affine(leaves, x, type(quantity).__name__, Flow(leaves).mixed)
 
 
-def check_affine(leaves: Sequence[Leaf], x: Array, what: str, together: bool = False) -> None:
-    """Check that layers that do not ship are affine in their parameters, for `what` needs it, at its first call."""
+def check_affine(
+    leaves: Sequence[Leaf], x: Array, what: str, mixed: Callable[[Leaf], Iterable[str]], together: bool = False
+) -> None:
+    """Check that layers that do not ship are affine in their parameters, for `what` needs it, at its first call.
+
+    For the parameters in `mixed` they must be affine in their inputs, too.
+    """
 
     def check(leaf: Leaf, inputs: list[Array]) -> None:
-        reason = lacks_affinity(leaf, inputs, together)
+        reason = lacks_affinity(leaf, inputs, together) or lacks_mixed(leaf, mixed(leaf), inputs[0])
         if reason is not None:
             raise UnsupportedError(f"{leaf} cannot give {what}: {reason}")
 
     own = [leaf for leaf in leaves if leaf.parameters and not is_shipped(leaf.layer)]
-    _check_once(leaves, x, {leaf.position: ("affine", together, *leaf.parameters) for leaf in own}, check)
+    _check_once(leaves, x, {leaf.position: ("affine", together, *leaf.parameters, *mixed(leaf)) for leaf in own}, check)
 
 
 def _check_once(

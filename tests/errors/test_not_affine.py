@@ -152,6 +152,44 @@ def test_a_layer_that_is_affine_on_lines_alone_is_refused(asked):
         HESSIANS[asked](net, X, Y)
 
 
+class Clipped(Times):
+    """y = p clip(x, −limit, limit): affine in x at inputs that are small, or large, alone."""
+
+    def __init__(self, limit):
+        super().__init__()
+        self.limit = limit
+
+    def forward(self, x):
+        return self.factor * np.clip(x, -self.limit, self.limit), x
+
+    def jmp(self, saved, mat):
+        return mat * self.factor * (abs(saved) < self.limit)
+
+    mjp = jmp
+
+    def parameter_jacobians(self, saved):
+        return super().parameter_jacobians(np.clip(saved, -self.limit, self.limit))
+
+
+@pytest.mark.parametrize("asked", HESSIANS)
+@pytest.mark.parametrize("limit", [4e-3, 0.1, 4.0, 30.0])
+def test_a_layer_that_is_clipped_is_refused(limit, asked):
+    with pytest.raises(gb.UnsupportedError, match=r"Clipped\(\) .* is not affine in its input"):
+        HESSIANS[asked](network(Clipped(limit), "twice"), X, Y)
+
+
+@pytest.mark.parametrize("asked", HESSIANS)
+@pytest.mark.parametrize("size", [1.0, 1e3, 1e5])
+def test_a_layer_that_is_clipped_at_the_inputs_of_the_call_alone_is_refused(size, asked):
+    layer = Clipped(1e5)
+    net = gb.Sequential(layer, layer, layers.Linear(3, 3), rng=0, dtype="float64")
+    if size < 1e5:
+        HESSIANS[asked](net, size * X, Y)
+    else:
+        with pytest.raises(gb.UnsupportedError, match=r"Clipped\(\) .* is not affine in its input"):
+            HESSIANS[asked](net, size * X, Y)
+
+
 class Power(Times):
     """y = x pᵏ."""
 
