@@ -2,6 +2,9 @@
 
 import builtins
 import io
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -84,6 +87,23 @@ def kernels_where_importing_raises(error, monkeypatch):
 
 def test_without_numba_there_are_no_compiled_kernels(monkeypatch):
     assert kernels_where_importing_raises(ModuleNotFoundError("No module named 'numba'"), monkeypatch) is None
+
+
+def test_threads_that_look_for_numba_at_once_do_not_warn(monkeypatch):
+    load = builtins.__import__
+
+    def slow(name, *given):
+        if name.partition(".")[0] == "numba":
+            time.sleep(0.02)  # the other threads come to a module that is not complete
+            raise ModuleNotFoundError("No module named 'numba'")
+        return load(name, *given)
+
+    for name in ("host", "compiled", "compiler"):
+        monkeypatch.delattr(kernels, name)
+        monkeypatch.delitem(sys.modules, f"{kernels.__name__}.{name}")
+    monkeypatch.setattr(builtins, "__import__", slow)
+    with ThreadPoolExecutor(8) as pool:
+        assert [*pool.map(lambda _: kernels.numba_kernels.__wrapped__(), range(8))] == [None] * 8
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 import warnings
 from types import ModuleType
 from typing import Any
@@ -54,11 +55,16 @@ def on_gpu(x: Array) -> ModuleType | None:
     return None if isinstance(x, np.ndarray) or x.dtype not in FLOAT_NAMES else device
 
 
+_IMPORTING = threading.Lock()
+"""One thread imports the kernels: another one would find a module that is not complete, which is no missing Numba."""
+
+
 @functools.cache
 def numba_kernels() -> ModuleType | None:
     """Return the module `host`; None if Numba is not installed, or, with a warning, if it cannot be used."""
     try:
-        from gbackprop.engine.kernels import host
+        with _IMPORTING:
+            from gbackprop.engine.kernels import host
     except ModuleNotFoundError:
         return None
     except (ImportError, RuntimeError) as error:
