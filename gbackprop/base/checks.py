@@ -141,6 +141,11 @@ def kind_of(value: Any) -> str:
     return kind.__name__
 
 
+def shown(value: Any) -> str:
+    """Return what was given instead of an object, and that a class must be called."""
+    return f"{value!r}{' (call the class)' if isinstance(value, type) else ''}"
+
+
 def float_name(dtype: Any) -> str:
     """Return "float32" or "float64" for a dtype in any form."""
     try:

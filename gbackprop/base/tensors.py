@@ -29,6 +29,9 @@ OWN, DIGEST, BEGIN = "gbackprop", "gbackprop.digest", "gbackprop:"
 PLACE = f'"{DIGEST}":"{BEGIN}'.encode()
 """The text before the digest, and in no other place: a quotation mark inside a text would have a backslash."""
 
+OTHERS = (".npz", ".npy", ".pt", ".pth", ".onnx", ".h5", ".pkl")
+"""Ends of names by which other programs take a file for one of another format."""
+
 SIZE = 16
 """The digest's number of bytes."""
 
@@ -36,6 +39,8 @@ SIZE = 16
 def check_tensors(path: str | Path, purpose: str) -> None:
     """Check that the package is there and a file can be written, before anything is computed for it."""
     require("safetensors.numpy", purpose, EXTRA)
+    if Path(path).suffix in OTHERS:
+        raise ValueError(f"{path}: expected a name that ends in .safetensors, the format that {purpose} writes")
     check_output(path)
 
 

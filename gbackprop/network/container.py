@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from gbackprop.array import Array, array_module, asarray, check_device, on_device_of
-from gbackprop.base.checks import batch_of, check_batch, check_parameters, float_name, generator
+from gbackprop.base.checks import batch_of, check_batch, check_parameters, float_name, generator, shown
 from gbackprop.base.errors import naming
 from gbackprop.base.names import inside
 from gbackprop.calculus.inputs import check_input, noise_of
@@ -53,7 +53,7 @@ class Container(Layer):
     def __init__(self, children: Mapping[str, Layer], rng: Any = None, dtype: Any = None) -> None:
         for name, layer in children.items():
             if not isinstance(layer, Layer):
-                raise TypeError(f"layer {name}: expected a Layer, got {layer!r}")
+                raise TypeError(f"layer {name}: expected a Layer, got {shown(layer)}")
         self.children = dict(children)
         if dtype is not None:
             set_dtype(self.named_layers(), float_name(dtype))

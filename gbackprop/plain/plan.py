@@ -20,6 +20,7 @@ from gbackprop.base.checks import (
     check_parameters,
     check_targets,
     generator,
+    shown,
 )
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.inputs import check_input, noise_of
@@ -178,11 +179,10 @@ def plan_of(
     """Check what the arguments are, and decide what depends on no number in a batch, only on its shape and dtype."""
     for name, value, kind in (("network", network, Layer), ("loss", loss, Loss)):
         if not isinstance(value, kind):
-            raise TypeError(f"{name}: expected a {kind.__name__}, got {value!r}")
+            raise TypeError(f"{name}: expected a {kind.__name__}, got {shown(value)}")
     for i, quantity in enumerate(quantities):
         if not isinstance(quantity, Quantity):
-            hint = " (call the class)" if isinstance(quantity, type) else ""
-            raise TypeError(f"quantity {i}: expected a Quantity, got {quantity!r}{hint}")
+            raise TypeError(f"quantity {i}: expected a Quantity, got {shown(quantity)}")
         if not isinstance(getattr(quantity, "name", None), str):
             raise TypeError(f"quantity {i}, {type(quantity).__name__}: expected a name, by which results are found")
     if not isinstance(training, bool):

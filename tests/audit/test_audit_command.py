@@ -261,7 +261,7 @@ def test_as_a_process_with_numpy_and_scipy_alone(mine, tmp_path):
     sound = run("audit", f"{mine}:Cube", "--input", "3", cwd=tmp_path)
     assert (sound.returncode, sound.stderr) == (0, "")
     wrong = run("audit", f"{mine}:Wrong", "--input", "3", "--html", "page.html", cwd=tmp_path)
-    assert (wrong.returncode, wrong.stderr) == (1, "")
+    assert (wrong.returncode, wrong.stderr) == (1, "page: page.html\n")
     assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
     missing = run("audit", f"{mine}:Zebra", "--input", "3", cwd=tmp_path)
     assert (missing.returncode, missing.stdout, missing.stderr.count("\n")) == (2, "", 1)

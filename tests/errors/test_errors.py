@@ -223,6 +223,8 @@ def test_quantities_of_another_kind(wrong):
 def test_a_class_instead_of_an_instance():
     network = mlp()
     refuse(TypeError, ["quantity 0", "KFAC", "call the class"], lambda: gb.backward(network, CE, X, Y, q.KFAC))
+    refuse(TypeError, ["loss", "call the class"], lambda: gb.backward(network, losses.CrossEntropyLoss, X, Y))
+    refuse(TypeError, ["layer 1", "call the class"], lambda: gb.Sequential(layers.Linear(2, 2), layers.ReLU))
     refuse(TypeError, ["loss", "Loss", "MSELoss"], lambda: gb.backward(network, losses.MSELoss, X, Z))
     refuse(TypeError, ["network", "Layer", "ReLU"], lambda: gb.backward(layers.ReLU, CE, X, Y))
 

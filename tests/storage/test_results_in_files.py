@@ -507,6 +507,14 @@ def test_what_cannot_be_saved_is_named(path):
     refuse(TypeError, words, lambda: gb.save({}, path))
 
 
+@pytest.mark.parametrize("end", [".npz", ".pt", ".onnx"])
+def test_a_name_of_another_format_is_refused(end, path):
+    words = [f"result{end}: expected a name that ends in .safetensors, the format that gb.save writes"]
+    for value in (plain_result(), gb.Sequential(layers.Linear(2, 2), rng=0)):
+        refuse(ValueError, words, lambda value=value: gb.save(value, path.with_name(f"result{end}")))
+    assert not path.with_name(f"result{end}").exists()
+
+
 def test_a_folder_that_is_missing_is_named(path):
     words = [f"{path.parent / 'no'}: no such folder to write result.safetensors to"]
     result = plain_result()

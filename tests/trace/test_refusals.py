@@ -211,6 +211,8 @@ def test_what_cannot_be_traced(function, kind, words):
     ({"w": FIXED > 0}, FIXED, NoDerivativeError, "got bool"),
     ({"a": {"b": "heads"}}, FIXED, TypeError, "parameters a.b: expected an array of floats, got str"),
     ({}, FIXED, ValueError, "expected at least one array"),
+    (FIXED, {"w": FIXED}, TypeError, "parameters: expected a dictionary, list or tuple of arrays, got ndarray"),
+    (2.0, FIXED, TypeError, "parameters: expected a dictionary, list or tuple of arrays, got float"),
     ({"input": FIXED}, FIXED, ValueError, "expected names other than 'input'"),
     ({"a.b": FIXED, "a": {"b": FIXED}}, FIXED, ValueError, r"expected different paths, got \['a.b', 'a.b'\]"),
     ({"w": FIXED}, 3.0, TypeError, r"x: expected an array \(N, \*in\)"),

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gbackprop.array import Array, array_module, like, on_device_of
+from gbackprop.base.checks import shown
 from gbackprop.layers.elementwise.activation import sigmoid
 from gbackprop.losses import BCEWithLogitsLoss, CrossEntropyLoss, Loss, MSELoss
 from gbackprop.losses.cross_entropy import exponentials
@@ -35,7 +36,7 @@ class Normal(NamedTuple):
 def check_loss(loss: Any) -> None:
     """Check that a loss is c times a negative log-likelihood that is known here, up to a constant."""
     if not isinstance(loss, Loss):
-        raise TypeError(f"loss: expected a Loss, got {loss!r}")
+        raise TypeError(f"loss: expected a Loss, got {shown(loss)}")
     if type(loss) not in LIKELIHOODS:
         names = ", ".join(kind.__name__ for kind in LIKELIHOODS)
         raise ValueError(f"loss: expected one with a known likelihood, one of {names}, got {loss!r}")

@@ -44,6 +44,8 @@ def save(value: Container | Saved, path: str | Path) -> None:
     ------
     TypeError
         If it is nothing of these, or a quantity has values that a file cannot have.
+    ValueError
+        If the file's name ends as one of another format does, such as .npz.
     MissingExtraError
         If the package safetensors is not installed.
     OutputError

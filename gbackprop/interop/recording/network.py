@@ -127,6 +127,8 @@ def named(parameters: Any, path: str = "") -> Iterator[tuple[str, np.ndarray]]:
                 raise ValueError(f"parameters{path and f' {path}'}: expected names other than 'input', got {key!r}")
             yield from named(value, f"{path}.{key}" if path else str(key))
         return
+    if not path:
+        raise TypeError(f"parameters: expected a dictionary, list or tuple of arrays, got {type(parameters).__name__}")
     value = np.asarray(parameters) if isinstance(parameters, float | np.floating) else parameters
     if not is_array(value):
         raise TypeError(f"parameters {path}: expected an array of floats, got {kind_of(value)}; give what is no "

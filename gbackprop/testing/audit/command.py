@@ -38,6 +38,7 @@ def run(options: argparse.Namespace) -> int:
             findings = _shown(found, detailed or options.rows)
     if options.html is not None:
         _write(findings, options)
+        print(f"page: {options.html}", file=sys.stderr)
     return 0 if all(finding.report.ok for finding in findings) else 1
 
 
