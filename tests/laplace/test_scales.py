@@ -94,3 +94,15 @@ def test_eigenvalues_to_a_relative_accuracy():
     np.testing.assert_allclose(np.sort(values, 1), eigh(stack)[0], rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose((vectors * values[:, None]) @ vectors.swapaxes(1, 2), stack, atol=1e-13)
     assert np.count_nonzero(values[2]) == 1, "what rounding may make is 0"
+
+
+@pytest.mark.parametrize("structure", ["kron", "full"])
+@pytest.mark.parametrize(("n", "classes", "scale"), [(30, 3, 1e8), (5000, 4, 1e4), (5000, 4, 1e8)])
+def test_classes_have_one_direction_without_curvature(structure, n, classes, scale):
+    """At θ = 0 the GGN is of rank C − 1 in the outputs: what rounding makes of the last one is no parameter."""
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((n, 4)) * np.array([1, scale, 1, scale]), rng.integers(0, classes, n)
+    network = gb.Sequential(layers.Linear(4, classes, bias=False), rng=0, dtype="float64")
+    network.parameters.load({"0.weight": np.zeros((classes, 4))})
+    laplace = Laplace(network, losses.CrossEntropyLoss(), (x, y), structure, prior_precision=0.01)
+    assert 4 * (classes - 1) - 0.01 <= laplace.effective_parameters()["0.weight"] <= 4 * (classes - 1)

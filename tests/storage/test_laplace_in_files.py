@@ -1,5 +1,7 @@
 """`gb.save` and `gb.load_result` of Laplace approximations: each number has the same bits, or the file is named."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from forged import rewrite
@@ -9,6 +11,8 @@ import gbackprop as gb
 from gbackprop import array, layers, losses
 from gbackprop import quantities as q
 from gbackprop.curvature.laplace import Laplace
+from gbackprop.curvature.laplace.structures import Blocks
+from gbackprop.kronecker import EigenKronecker
 
 pytest.importorskip("safetensors.numpy")
 RNG = np.random.default_rng(0)
@@ -55,6 +59,18 @@ CASES = {
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "laplace.safetensors"
+
+
+def test_blocks_by_eigenvectors_are_read(path):
+    """Files that earlier versions wrote have these."""
+    laplace = made()
+    evidence = laplace.evidence
+    blocks = {name: block.eigh() for name, block in evidence.structure.blocks.items()}
+    laplace.evidence = replace(evidence, structure=Blocks(blocks))
+    gb.save(laplace, path)
+    loaded = gb.load_result(path, network())
+    assert {type(block) for block in loaded.evidence.structure.blocks.values()} == {EigenKronecker}
+    assert loaded.log_marginal_likelihood() == pytest.approx(evidence.value(laplace.hyperparameters), rel=1e-12)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -291,7 +291,7 @@ def test_integers_that_are_the_same_in_all_samples_are_told_apart(value, n):
     assert ((low <= found) & (found <= high)).all()
     assert not np.array_equal(found, found[::-1])
     assert not np.array_equal(found, np.sort(found))
-    kept = samples(np.array([[value, 4], [value, 5]]), n, np.random.default_rng(0), told_apart=False)
+    kept = samples(np.array([[value, 4], [value, 5]]), n, np.random.default_rng(0), beside=None)
     assert (kept[:, 0] == value).all()
     assert set(kept[:, 1]) == {4, 5}
 
@@ -314,11 +314,27 @@ def test_functions_that_mix_indices_show_at_any_example(name, x):
     np.testing.assert_allclose(network(rows), table["t"][rows].sum(1))
 
 
+def own(o, y):
+    """Return the output at each label."""
+    return o[np.arange(len(y)), y]
+
+
+MIXED = {  # labels, and floats that are made of them
+    "labels": lambda o, y: np.log(np.exp(o).sum(1)) - own(o, y[::-1]),
+    "outputs at labels": lambda o, y: np.log(np.exp(o).sum(1)) - own(o, y)[::-1],
+    "outputs at labels, rolled": lambda o, y: np.log(np.exp(o).sum(1)) - np.roll(own(o, y), 1),
+    "floats of labels": lambda o, y: (o**2).sum(1) * (1.0 * y)[::-1],
+    "one-hot": lambda o, y: (o * (y[:, None] == np.arange(3))[::-1]).sum(1) ** 2,
+    "centred": lambda o, y: (o**2).sum(1) * (y - (y / 1.0).mean()),
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
 @pytest.mark.parametrize("target", [np.array([1]), np.array([0]), np.ones(4, int), np.array([0, 1, 2, 0])], ids=str)
-def test_losses_that_mix_targets_show_at_any_example(target):
+def test_losses_that_mix_targets_show_at_any_example(name, target):
     output = np.random.default_rng(0).standard_normal((len(target), 3))
     with pytest.raises(MixedSamplesError):
-        gb.trace_loss(lambda o, y: np.log(np.exp(o).sum(1)) - o[np.arange(len(y)), y[::-1]], output, target)
+        gb.trace_loss(MIXED[name], output, target)
     with pytest.raises(MixedSamplesError):
         gb.trace_loss(lambda o, y: (o**2).sum(1) * y[::-1], output, target > 0)
 
@@ -326,8 +342,15 @@ def test_losses_that_mix_targets_show_at_any_example(target):
 def test_an_example_of_integers_with_which_no_others_go_is_refused():
     words = "target: expected an example in which integers differ .*; with others .*out of bounds"
     with pytest.raises(ValueError, match=words):
-        gb.trace_loss(lambda o, y: o[np.arange(len(y)), y + 1] ** 2, np.ones((1, 2)), np.array([0]))
+        gb.trace_loss(lambda o, y: o[np.arange(len(y)), 5 * y - 19] ** 2, np.ones((1, 2)), np.array([4]))
     gb.trace_loss(lambda o, y: o[np.arange(len(y)), y + 1] ** 2, np.ones((2, 2)), np.array([0, -1]))
+
+
+def test_an_index_that_can_be_0_alone_is_taken():
+    network = gb.trace(lambda p, x: p["t"][x], {"t": np.ones((1, 3))}, np.zeros(2, int))
+    np.testing.assert_array_equal(network(np.zeros(4, int)), np.ones((4, 3)))
+    loss = gb.trace_loss(lambda o, y: o[np.arange(len(y)), y] ** 2, np.ones((4, 1)), np.zeros(4, int))
+    np.testing.assert_array_equal(loss.values(np.array([[2.0], [3.0]]), np.zeros(2, int)), [4, 9])
 
 
 @pytest.mark.parametrize(("dtype", "most"), [("float32", 2**24), ("float64", 2**53)])
@@ -336,7 +359,7 @@ def test_integer_targets_that_the_outputs_dtype_has_not_are_refused(dtype, most)
     loss = gb.trace_loss(lambda o, y: ((o - (y - most)[:, None]) ** 2).sum(1), *example)
     output = np.zeros((2, 1), dtype)
     np.testing.assert_array_equal(loss.values(output, np.array([most, most - 3])), [0, 9])
-    with pytest.raises(ValueError, match=f"target: expected integers up to {most}, which {dtype} has, got larger"):
+    with pytest.raises(ValueError, match=f"target: expected integers that {dtype} represents, up to {most}, got {most + 1}"):
         loss(output, np.array([most + 1, 3]))
-    with pytest.raises(ValueError, match="expected integers up to 9007199254740992"):
+    with pytest.raises(ValueError, match="expected integers that float64 represents, up to 9007199254740992"):
         gb.trace_loss(lambda o, y: (o**2).sum(1) * y, np.zeros((2, 1)), np.array([2**53 + 1, 4]))

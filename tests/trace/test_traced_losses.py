@@ -19,6 +19,10 @@ def cross_entropy(f, y):
     return -(z - np.log(np.exp(z).sum(1, keepdims=True)))[np.arange(len(y)), y]
 
 
+def unshifted(f, y):
+    return np.log(np.exp(f).sum(1)) - f[np.arange(len(y)), y]
+
+
 def along(f, y):
     z = f - f.max(1)[:, None]
     z = z - np.log(np.exp(z).sum(1))[:, None]
@@ -181,6 +185,50 @@ def test_rounding_of_sure_classes_is_no_curvature_below_zero(dtype, weight):
         for _ in range(10):
             root = loss.hessian_sqrt((size * RNG.standard_normal((5, 4))).astype(dtype), LABELS)
             assert np.isfinite(root).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("function", [cross_entropy, unshifted, lambda f, y: np.log(np.cosh(f - y[:, None])).sum(1)])
+@pytest.mark.parametrize("size", [10, 20, 30])
+def test_rounding_is_no_curvature_below_zero_in_large_batches_either(function, size, dtype):
+    loss, rng = gb.trace_loss(function, OUTPUT, LABELS), np.random.default_rng(0)
+    for _ in range(40):
+        output = (size * rng.standard_normal((64, 4))).astype(dtype)
+        root = loss.hessian_sqrt(output, rng.integers(0, 4, 64))
+        assert np.isfinite(root).all()
+
+
+@pytest.mark.parametrize("label", range(4))
+def test_labels_are_not_moved_where_rounding_is_measured(label):
+    labels = np.full(5, label)
+    concave = gb.trace_loss(lambda f, y: -(f[np.arange(len(y)), y] ** 2), OUTPUT, np.array([0, 1, 2, 3, 0]))
+    with pytest.raises(NonConvexLossError, match="sample 0 has the eigenvalue -2"):
+        concave.hessian_sqrt(OUTPUT, labels)
+
+
+@pytest.mark.parametrize(("dtype", "epsilon"), [("float32", 1e-5), ("float64", 1e-9)])
+def test_little_curvature_below_zero_is_no_rounding(dtype, epsilon):
+    """The Hessian is [[1, 1 + ε], [1 + ε, 1]], with the eigenvalue −ε."""
+    loss = gb.trace_loss(lambda f, y: (f**2).sum(1) / 2 + (1 + epsilon) * f[:, 0] * f[:, 1], OUTPUT[:, :2], LABELS)
+    with pytest.raises(NonConvexLossError, match=f"eigenvalue -{epsilon:.0e}"):
+        loss.hessian_sqrt(OUTPUT[:, :2].astype(dtype), LABELS)
+
+
+@pytest.mark.parametrize("output", [np.array([[45, 44]], "float32"), np.array([[45, 0]], "float32"), [[340.0, 339]]])
+def test_exponentials_whose_squares_overflow_have_the_right_curvature(output):
+    output, label = np.asarray(output), np.array([0])
+    loss, want = gb.trace_loss(unshifted, OUTPUT[:, :2], LABELS // 2), losses.CrossEntropyLoss()
+    root = want.hessian_sqrt(output.astype("float64"), label)
+    np.testing.assert_allclose(loss.hessian(output, label)[0], (root[:, 0].T @ root[:, 0]), atol=1e-15, rtol=1e-6)
+    assert loss.hessian(output, label).dtype == output.dtype
+
+
+def test_curvature_that_no_float_has_is_refused():
+    loss = gb.trace_loss(unshifted, OUTPUT[:, :2], LABELS // 2)
+    assert np.isfinite(loss.gradients(np.array([[360.0, 359.0]]), np.array([0]))).all()
+    for output in ([[360.0, 359.0]], [[360.0, 0.0]]):
+        with np.errstate(over="ignore"), pytest.raises(ValueError, match=r"second derivative of layer log.* is below the smallest number of float64"):
+            loss.hessian(np.array(output), np.array([0]))
 
 
 @pytest.mark.parametrize(("dtype", "scale"), [("float64", 1e-6), ("float32", 1e-4), ("float64", 1e-2)])

@@ -24,6 +24,9 @@ Eigh = Callable[[Array], tuple[Array, Array]]
 SEEN = 1e-8
 """The largest error of an eigenvalue of b H beside δ."""
 
+ROUNDING = 64
+"""The eigenvalues of C that count as 0, over D eps: H is a sum over many samples, whose rounding is larger than eps."""
+
 ROWS_AND_COLUMNS, WHOLE, NONE = 2, 1, 3
 """dgejsv's options: a matrix whose rows and columns are both badly scaled, all left singular vectors, no right ones."""
 
@@ -70,7 +73,7 @@ def _graded(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     s = np.sqrt(np.maximum(matrix.diagonal(), 0))
     s = np.where(s > 0, s, 1)
     omega, w = np.linalg.eigh(matrix / s[:, None] / s)
-    seen = omega > size * np.finfo(np.float64).eps * omega.max(initial=0)
+    seen = omega > ROUNDING * size * np.finfo(np.float64).eps * omega.max(initial=0)
     values, vectors = np.zeros(size), np.eye(size)
     if seen.any():
         root = s[:, None] * w[:, seen] * np.sqrt(omega[seen])

@@ -3,7 +3,7 @@
 H is the curvature of Σₙ ℓ'ₙ, b the multiple of the likelihood, Δ the prior's precision, one number δ for each
 parameter. All is computed in float64. H is positive semi-definite: where rounding makes an eigenvalue negative, it
 counts as 0. P is b times Δ^(1/2) (H' + 1/b) Δ^(1/2) with H' = Δ^(−1/2) H Δ^(−1/2), whose eigenvalues have errors that
-are small beside those of the prior, 1/b.
+are small beside those of the prior, 1/b, unless H was summed by a network in float32: its rounding is curvature here.
 """
 
 from __future__ import annotations

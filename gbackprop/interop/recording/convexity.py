@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from gbackprop.array import Array, array_module
 
-ROUNDING = {"float64": 1e-10, "float32": 1e-6}
+ROUNDING = 1e-10
 """The rounding of an eigenvalue of a matrix with a diagonal of ones."""
 
 CANCELLED = 64
-"""The bound on what all roundings make of a Hessian, over what moving all values once by a rounding does."""
+"""The bound on what all roundings make of a Hessian, over what one rounding of all values, or of its terms, does."""
 
 
 def scaled_to_ones(hessian: Array) -> tuple[Array, Array]:
@@ -37,18 +39,21 @@ def root_of(hessian: Array) -> tuple[Array, bool]:
     scale, scaled = scaled_to_ones(hessian)
     eigenvalues, vectors = xp.linalg.eigh(scaled)
     roots = scale[:, :, None] * vectors * xp.sqrt(xp.maximum(eigenvalues, 0))[:, None, :]
-    return roots, float(eigenvalues.min()) >= -ROUNDING[hessian.dtype.name]
+    return roots, float(eigenvalues.min()) >= -ROUNDING
 
 
-def indefinite_sample(hessian: Array, moved: Sequence[Array]) -> int | None:
+def indefinite_sample(hessian: Array, moved: Sequence[Array], terms: Array) -> int | None:
     """Return the first sample with a negative eigenvalue that is no rounding, or None.
 
-    vᵀ H v is off by at most |v|ᵀ E |v|, with E the errors of the entries; here it is asked of H / s sᵀ.
+    vᵀ H v is off by at most |v|ᵀ E |v|, with E the errors of the entries; here it is asked of H / s sᵀ. E is what the
+    Hessian changes by where all values are `moved` by a rounding, or a rounding of its `terms`, summed without signs.
     """
     xp = array_module(hessian)
     scale, scaled = scaled_to_ones(hessian)
-    error = CANCELLED * xp.abs(xp.stack(list(moved)) - hessian).max(0) / scale[:, :, None] / scale[:, None]
+    change = xp.abs(xp.stack(list(moved)) - hessian).max(0)
+    error = xp.maximum(xp.where(xp.isfinite(change), change, 0), float(np.finfo(hessian.dtype).eps) * terms)
+    error = CANCELLED * error / scale[:, :, None] / scale[:, None]
     eigenvalues, vectors = xp.linalg.eigh(scaled)
-    allowed = ROUNDING["float64"] + xp.einsum("niv,nij,njv->nv", xp.abs(vectors), error, xp.abs(vectors))
+    allowed = ROUNDING + xp.einsum("niv,nij,njv->nv", xp.abs(vectors), error, xp.abs(vectors))
     negative = (eigenvalues < -allowed).any(1)
     return int(negative.argmax()) if bool(negative.any()) else None

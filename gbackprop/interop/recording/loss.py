@@ -31,6 +31,11 @@ Sampler = Callable[[Array, Array], Array]
 MOVES = 4
 """The number of times that all values are moved by a rounding."""
 
+LOST = 1e-6
+"""The share of a Hessian that residuals below the smallest number may make, beside `NOTHING`."""
+
+NOTHING = 1e-100
+
 
 def trace_loss(
     function: Callable[[Any, Any], Any],
@@ -85,13 +90,14 @@ def trace_loss(
         n = len(flat)
         of_output = flat[:, :size].reshape(n, *f.shape[1:])
         of_target = flat[:, size:].reshape(n, *y.shape[1:])
-        return function(of_output, call(tape, "labels", lambda each: each.astype(y.dtype), (of_target,), {}))
+        exact = np.rint if y.dtype.kind in "iu" else np.asarray  # integers are floats here, which may be moved
+        return function(of_output, call(tape, "labels", lambda each: exact(each).astype(y.dtype), (of_target,), {}))
 
-    def recorded(n: int, told_apart: bool) -> tuple[Tape, Any]:
-        flat = together(samples(f, n, rng), samples(y, n, rng, told_apart))
+    def recorded(n: int, beside: int | None) -> tuple[Tape, Any]:
+        flat = together(samples(f, n, rng), samples(y, n, rng, beside))
         return record(lambda given: parts(given["input"].tape, given["input"]), {"input": flat})
 
-    two, three, again = two_and_three(recorded, "target")
+    two, three, again = two_and_three(recorded, "target", -1)
     reading = Reading(two, three, lambda: again(2)[0], TABLE)
     name = reading.read({"input": None})
     if reading.shapes[name] != ():
@@ -109,8 +115,8 @@ def trace_loss(
 def together(output: Array, target: Array) -> Array:
     """Return outputs and targets side by side, (N, D + K), in the outputs' dtype."""
     xp, n, dtype = array_module(output), output.shape[0], output.dtype.name
-    if target.dtype.kind != "f" and max(map(abs, bounds(target))) > LARGEST[dtype]:
-        raise ValueError(f"target: expected integers up to {LARGEST[dtype]}, which {dtype} has, got larger")
+    if target.dtype.kind != "f" and (most := max(map(abs, bounds(target)))) > LARGEST[dtype]:
+        raise ValueError(f"target: expected integers that {dtype} represents, up to {LARGEST[dtype]}, got {most}")
     return xp.concatenate([output.reshape(n, -1), target.reshape(n, -1).astype(dtype)], axis=1)
 
 
@@ -162,8 +168,9 @@ class TracedLoss(Loss):
             kept.append(saved)
             if moved is not None and not leaf.constant:
                 value = at[leaf.position]
-                signs = array_module(value).asarray(moved.choice([-1, 1], value.shape))
-                at[leaf.position] = value * (1 + float(np.finfo(value.dtype).eps) * signs)
+                xp, eps = array_module(value), float(np.finfo(value.dtype).eps)
+                near = value * (1 + eps * xp.asarray(moved.choice([-1, 1], value.shape)))
+                at[leaf.position] = xp.where(value == xp.rint(value), value, near)  # integers are exact, as labels are
         return leaves, at, kept
 
     def values(self, output: Array, target: Array) -> Array:
@@ -188,9 +195,13 @@ class TracedLoss(Loss):
 
     def hessian(self, output: Array, target: Array) -> Array:
         """Σ over layers of Tᵀ R T, with R their residuals and T their inputs' derivatives: ``[N, D, D]``."""
-        return self._hessian(output, target)
+        return self._hessian(output, target)[0].astype(output.dtype)
 
-    def _hessian(self, output: Array, target: Array, moved: np.random.Generator | None = None) -> Array:
+    def _hessian(
+        self, output: Array, target: Array, moved: np.random.Generator | None = None
+    ) -> tuple[Array, Array]:
+        """Compute the Hessian, and the sum of its terms without signs, in float64, where squares are no overflow."""
+        output = output.astype("float64") if output.dtype == np.float32 else output
         xp, n, size = array_module(output), len(output), prod(self.out)
         leaves, _, kept = self.passed(output, target, moved)
         width = size + prod(self.wanted)
@@ -203,29 +214,42 @@ class TracedLoss(Loss):
             else:
                 taken[leaf.position] = mats
                 slopes[leaf.position] = leaf.layer.jmp(kept[leaf.position], *mats)
-        total = xp.zeros((n, size, size), dtype=output.dtype)
+        total, terms = xp.zeros((2, n, size, size), dtype=output.dtype)
+        lost: dict[str, Array] = {}
 
         def visit(leaf: Leaf, saved: Any, g: Array) -> None:
             if leaf.layer.curvature != "zero":
-                total[...] += curved(leaf.layer.residual(saved, g), taken[leaf.position])
+                residual, mats = leaf.layer.residual(saved, g), taken[leaf.position]
+                total[...] += curved(residual, mats)
+                sizes = [xp.abs(mat) for mat in mats]
+                terms[...] += curved(unsigned(residual), sizes)
+                if (few := underflow(residual, sizes)) is not None:
+                    lost[str(leaf)] = few
 
         self.swept(output, leaves, kept, visit)
-        return (total + total.swapaxes(1, 2)) / 2
+        for name, few in lost.items():
+            if bool((few > LOST * terms + NOTHING).any()):
+                raise ValueError(
+                    f"{self!r}: the second derivative of {name} is below the smallest number of {output.dtype}, and "
+                    "slopes are so large that it counts; write the function without large numbers, as exp(f − max f)"
+                )
+        return (total + total.swapaxes(1, 2)) / 2, (terms + terms.swapaxes(1, 2)) / 2
 
     def hessian_sqrt(self, output: Array, target: Array, columns: slice = ALL) -> Array:
         xp = array_module(output)
-        hessian = self.hessian(output, target)
+        hessian, terms = self._hessian(output, target)
         if not all_finite(hessian):  # as the outputs, or what is computed of them: the result says so
             return xp.full((prod(self.out), *output.shape), np.nan, dtype=output.dtype)[columns]
         roots, sound = root_of(hessian)
         if not sound:
-            self._check_convex(output.astype("float64"), target)
-        return xp.moveaxis(roots, 2, 0)[columns].reshape(-1, *output.shape)
+            self._check_convex(output, target, hessian, terms)
+        return xp.moveaxis(roots, 2, 0)[columns].reshape(-1, *output.shape).astype(output.dtype)
 
-    def _check_convex(self, output: Array, target: Array) -> None:
-        """Check that no eigenvalue is negative beyond rounding, at outputs in float64."""
-        rng, hessian = np.random.default_rng(0), self._hessian(output, target)
-        sample = indefinite_sample(hessian, [self._hessian(output, target, rng) for _ in range(MOVES)])
+    def _check_convex(self, output: Array, target: Array, hessian: Array, terms: Array) -> None:
+        """Check that no eigenvalue is negative beyond rounding."""
+        rng = np.random.default_rng(0)
+        moved = [self._hessian(output, target, rng)[0] for _ in range(MOVES)]
+        sample = indefinite_sample(hessian, moved, terms)
         if sample is not None:
             least = float(array_module(hessian).linalg.eigvalsh(hessian[sample])[0])
             raise NonConvexLossError(
@@ -284,3 +308,24 @@ def curved(residual: Any, slopes: list[Array]) -> Array:
     if residual.shape == mat.shape[1:]:
         return xp.einsum("dni,ni,eni->nde", flat, residual.reshape(n, -1), flat)
     return xp.einsum("dni,nij,enj->nde", flat, residual, flat)
+
+
+def unsigned(residual: Any) -> Any:
+    """Return a residual with the absolute values of its entries, or of those of its columns."""
+    if not isinstance(residual, Factored):
+        return abs(residual)
+
+    def columns(span: slice) -> Any:
+        pieces, sign = residual.columns(span)
+        return tuple(map(abs, pieces)), abs(sign)
+
+    return Factored(residual.width, columns)
+
+
+def underflow(residual: Any, mats: list[Array]) -> Array | None:
+    """Bound what the entries of a residual that no normal number is as small as make of Tᵀ R T, |T| in `mats`."""
+    if isinstance(residual, Factored):
+        return None
+    xp, tiny = array_module(residual), float(np.finfo(residual.dtype).tiny)
+    small = xp.where(xp.abs(residual) < tiny, tiny, 0)
+    return curved(small, mats) if bool(small.any()) else None

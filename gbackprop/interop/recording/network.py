@@ -81,13 +81,13 @@ def trace(function: Callable[[Any, Any], Any], parameters: Any, x: Any, replace:
     exact = {name: value.astype("float64") for name, value in values.items()}
     rng = np.random.default_rng(0)
 
-    def recorded(n: int, told_apart: bool) -> tuple[Tape, Any]:
+    def recorded(n: int, beside: int | None) -> tuple[Tape, Any]:
         return record(lambda given: function(rebuilt(parameters, given), rebuilt(x, given, "input")), {
             **{name: moved(value, rng) for name, value in exact.items()},
-            **{name: samples(each, n, rng, told_apart) for name, each in parts.items()},
+            **{name: samples(each, n, rng, beside) for name, each in parts.items()},
         })  # fmt: skip
 
-    two, three, again = two_and_three(recorded, "x")
+    two, three, again = two_and_three(recorded, "x", 0)
     reading = Reading(two, three, lambda: again(2)[0], TABLE)
     layers = {name: Parameter(value.shape, initial=value) for name, value in values.items()}
     output = reading.read({**layers, **dict.fromkeys(parts)})
