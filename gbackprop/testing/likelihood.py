@@ -159,6 +159,8 @@ def _misdrawn(probe: LossProbe, rng: np.random.Generator) -> str:
         below = np.sum(density, axis=0, where=places[:, None] < drawn)
         here = np.sum(density, axis=0, where=places[:, None] == drawn)  # of a bit: any number between the two will do
         uniform = (below + here * rng.random(drawn.shape)) / total
+        if not np.isfinite(uniform).all():
+            return "the values at draws are no numbers"
         counts = np.histogram(uniform, bins=10, range=(0, 1))[0]
         problem = _misfit(counts[None], np.full((1, 10), counts.sum() / 10))
         if problem:

@@ -220,7 +220,7 @@ def _permuted(runs: Runs, quantity: Quantity) -> Compared:
     want = runs.alone(quantity)
     if pairs(quantity):
         want = {name: _both_permuted(value, runs.order) for name, value in want.items()}
-    elif has_rows(quantity, want, len(runs.order)):
+    elif has_rows(quantity, want, len(runs.order), runs.setting.network.parameters):
         want = {name: value[runs.order] for name, value in want.items()}
     return runs.beside(quantity, runs.together(quantity, "permuted"), want, "the order given")
 

@@ -115,11 +115,16 @@ def averages(quantity: Quantity) -> bool:
     return any(statistic.signal == AVERAGE for statistic in quantity.statistics()) or pairs(quantity)
 
 
-def has_rows(quantity: Quantity, values: Values, n: int) -> bool:
-    """Return whether values have a row for each of n samples: a quantity may also add up the rows that it asks for."""
+def has_rows(quantity: Quantity, values: Values, n: int, parameters: Mapping[str, Any]) -> bool:
+    """Return whether values have a row for each of n samples: a quantity may also add up the rows that it asks for.
+
+    Then they may have the shapes of the parameters, of which the first axes may all be n by chance.
+    """
     summed = isinstance(quantity.merging, Summed | Averaged)
     asked = any(statistic.per_sample for statistic in quantity.statistics())
-    return asked and not summed and all(value.shape[:1] == (n,) for value in values.values())
+    if not asked or summed or not all(value.shape[:1] == (n,) for value in values.values()):
+        return False
+    return any(name not in parameters or value.shape != parameters[name].shape for name, value in values.items())
 
 
 def pairs(quantity: Quantity) -> bool:

@@ -90,7 +90,7 @@ def arrays_of(part: Result) -> Values:
 
 def per_sample(quantity: Quantity, posed: Posed) -> bool:
     """Return whether a quantity has a row for each sample."""
-    return not pairs(quantity) and has_rows(quantity, posed.of(quantity), len(posed.x))
+    return not pairs(quantity) and has_rows(quantity, posed.of(quantity), len(posed.x), posed.network.parameters)
 
 
 @dataclass(frozen=True)

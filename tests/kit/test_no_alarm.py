@@ -358,3 +358,6 @@ def test_no_alarm_where_a_quantity_adds_up_its_rows_itself(quantity):
     given = made, losses.MSELoss(), x, y[:, :2]
     check_quantity(quantity, *given).assert_ok()
     check_symmetries(*given, quantities=[quantity]).assert_ok()
+    alone = Sequential(layers.Linear(4, 3), rng=0, dtype="float64"), losses.MSELoss(), x[:3], y[:3, :3]
+    check_quantity(quantity, *alone).assert_ok()  # as many samples as outputs
+    check_symmetries(*alone, quantities=[quantity]).assert_ok()

@@ -65,7 +65,7 @@ def test_sizes_and_options_are_named():
     sizes = {"in_channels": 2, "out_channels": 4, "groups": 1, "kernel[0]": 3, "kernel[1]": 1, "Π kernel": 3,
              "stride[1]": 2, "Π stride": 4, "Π dilation": 1}  # fmt: skip
     assert {name: convolution[name] for name in sizes} == sizes
-    assert scalars_of(L.LeakyReLU(-0.25)) == {"negative_slope": 0.25, "1 − negative_slope": 0.75}
+    assert scalars_of(L.LeakyReLU(-0.25)) == {"|negative_slope|": 0.25, "1 − |negative_slope|": 0.75}
 
 
 def test_arrays_of_a_probe_are_named_once():

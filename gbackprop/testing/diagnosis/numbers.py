@@ -47,7 +47,13 @@ def recognized(values: Sequence[float], sizes: Sequence[Sizes], tolerance: float
             total = cost + more + fixed * (0 if value == 1 else 0.5 if value in (0.5, 2) else 1)
             if abs(rest - value) <= tolerance * value and (best is None or total < best[0]):
                 best = total, product(sign * value, words)
-    return None if best is None else (best[0] + 0.25 * (sign < 0), best[1])
+    if best is None:
+        return None
+    ones = np.flatnonzero((abs(rests - 1) <= tolerance).all(1))
+    names = [told[place][1].partition(" = ")[0] for place in ones if told[place][0] < best[0] + 0.5]
+    label = best[1].partition(" = ")[0].removeprefix("-")
+    also = [name for name in names if name.removeprefix("1/").isidentifier() and name != label]
+    return best[0] + 0.25 * (sign < 0), best[1] + (f", or {also[0]}" if also and " = " in best[1] else "")
 
 
 def factor(values: Sequence[float], sizes: Sequence[Sizes], tolerance: float) -> tuple[float, str] | None:
@@ -91,6 +97,9 @@ def monomials(sizes: Sequence[Sizes]) -> tuple[list[tuple[float, str]], np.ndarr
     pairs = [(i, j) for i, j in combinations(range(1, len(told)), 2) if owners[i] != owners[j]]
     both = (sorted((told[i], told[j]), key=lambda each: each[1].startswith("1/")) for i, j in pairs)
     products = [(one[0] + other[0] + 0.5, f"{one[1]} · {other[1]}") for one, other in both]
+    fixed = [not np.ptp(column) for column in columns]  # by chance many a number is a product with such a size
+    products = [(cost + 0.8 * (fixed[i] and fixed[j] and "axis" in words), words)
+                for (cost, words), (i, j) in zip(products, pairs, strict=True)]  # fmt: skip
     values, at = np.stack(columns), np.array(pairs, dtype=int).reshape(-1, 2)
     told = [(cost, words and f"{words} = {first:.6g}") for (cost, words), first in zip(told, values[:, 0], strict=True)]
     return told + products, np.concatenate([values, values[at[:, 0]] * values[at[:, 1]]])

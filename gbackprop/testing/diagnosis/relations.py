@@ -16,8 +16,8 @@ import numpy as np
 
 from gbackprop.testing.diagnosis.arrays import ArrayOperation, operations
 from gbackprop.testing.diagnosis.numbers import OPPOSITE, UNNAMED, factor, recognized
-from gbackprop.testing.diagnosis.screening import Two, screened
-from gbackprop.testing.diagnosis.terms import Terms, library
+from gbackprop.testing.diagnosis.screening import Two, compounds, screened
+from gbackprop.testing.diagnosis.terms import Terms, library, plain
 from gbackprop.testing.diagnosis.trials import Trial, largest
 
 Rule = Callable[[Trial, str], Two]
@@ -157,6 +157,16 @@ class Relations:
                 yield self.held(lambda t, n, f=op.change: (t.parts[n][0], f(t.parts[n][1])),
                                 f"right without this: {op.words}{{and c}}", op.cost)  # fmt: skip
 
+    def moved(self) -> Iterator[Found | None]:
+        """A move by one along an axis, of which the entry that comes in is not known."""
+        every = [trial.parts[name] for trial in self.trials for name in self.wrong]
+        for axis in range(min(got.ndim for got, _ in every)):
+            first, last = ((slice(None),) * axis + (part,) for part in (slice(None, -1), slice(1, None)))
+            varied = all(got.shape[axis] > 2 and not _alike((got[first], got[last])) for got, _ in every)
+            for words, own, other in (("on", first, last), ("back", last, first)) if varied else ():
+                yield self.held(lambda t, n, own=own, other=other: (t.parts[n][0][own], t.parts[n][1][other]),
+                                f"right if axis {axis} were moved {words} by one{{and c}}", 1.6)  # fmt: skip
+
     def regions(self) -> Iterator[Found]:
         """Yield factors where a named condition holds, and where it does not."""
         last, name, seen = self.trials[-1], self.wrong[0], list[np.ndarray]()
@@ -268,6 +278,31 @@ class Relations:
             yield self.held(lambda t, n, s=side, names=names: _applied(s, names, *t.parts[n], self.library(t, n)),  # type: ignore[call-arg]
                             words, 1 + cost + (side >= 0) * (0.5 + side), sure)  # fmt: skip
 
+    def compounds(self) -> Iterator[Found | None]:
+        """Terms that are products of four named arrays, or of some and a sum or difference of two."""
+        first, name = self.trials[-1], self.wrong[0]
+        if len(self.wrong) > 6 or perf_counter() > self.deadline:
+            return
+        views = plain(self.library(first, name), first.terms)
+        for factors, a, b, ratio, cost in compounds(first.parts[name], views):
+            words = " · ".join(each for each in factors if each != "1")
+            if b:
+                known = recognized([ratio], [first.sizes], first.precision)
+                if known is None or known[0] >= UNNAMED:
+                    continue
+                more = known[1].partition(" = ")[0].removeprefix("-")
+                joined = f"({a} {'−' if ratio < 0 else '+'} {more.removeprefix('1')}{' · ' * (more != '1')}{b})"
+                words = f"{words} · {joined}" if words else joined
+            yield self.held(partial(self._compound, factors, a, b, ratio), f"right if {{k}} · {words} were added",
+                            2 + cost, True)  # fmt: skip
+
+    def _compound(self, factors: Sequence[str], a: str, b: str, ratio: float, trial: Trial, name: str) -> Two:
+        """Return a product of named arrays, times a + ratio b, and what is missing."""
+        views, (got, want) = self.library(trial, name), trial.parts[name]
+        last = views[a] + ratio * views[b] if b else np.ones_like(got)
+        each = np.broadcast_arrays((got != 0) | (want != 0), last, *(views[factor] for factor in factors))
+        return np.prod(each, 0), want - got
+
     def library(self, trial: Trial, name: str) -> Terms:
         """Return the terms at the entries of a part, the parts beside it among them."""
         key = trial.seed, name
@@ -307,7 +342,7 @@ class Relations:
                     return None
                 if constant:
                     each.setdefault(name, []).append((trial, constant))
-        tolerance = max(1e-9, 10 * max(trial.tolerance for trial in self.trials))
+        tolerance = max(trial.precision for trial in self.trials)
         say = recognized if "{k}" in words else factor
         said = {}
         for name, found in each.items():

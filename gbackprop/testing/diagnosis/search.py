@@ -84,12 +84,14 @@ class _Search:
 
     def found(self) -> list[Found]:
         """Return the edits of the first kind that has any."""
+        if self.method in getattr(getattr(self.probe, "layer", None), "parameters", {}):
+            return []  # the claim is on the function: that it is linear in a parameter
         related = self.relations.search
         kinds: list[Callable[[], Any]] = [
             self.careful, self.nonlinear,
-            lambda: related("multiples", "joined", "at_places", "changed", "quantities", "added"),
+            lambda: related("multiples", "joined", "at_places", "changed", "moved", "quantities", "added"),
             self.called, self.redefined, self.apart, self.placed, lambda: related("terms"), self.simplified,
-            self.ignored, self.optional,
+            self.ignored, self.optional, lambda: related("compounds"),
         ]  # fmt: skip
         for kind in kinds if self.trials[0].evaluation.arguments else kinds[2:3]:  # others need a subject to edit
             found = list(filter(None, kind()))
@@ -212,7 +214,7 @@ class _Search:
     def _holds(self, change: Change) -> bool:
         """Return whether the claim holds in all trials at arguments that are changed."""
         try:
-            return all(holds(trial.at(change)) for trial in self.trials)
+            return all(holds(trial.at(change), unless_given=False) for trial in self.trials)
         except Exception:  # an edit that does not fit
             return False
 

@@ -27,6 +27,9 @@ Terms = dict[str, np.ndarray]
 MOST = 400
 """Views of terms that are looked at."""
 
+FEW = 6
+"""The number of entries of a parameter or tuple, such as coefficients, up to which each is a number of its own."""
+
 FUNCTIONS: dict[str, Any] = {
     "{}²": np.square, "(1 + {})": lambda t: 1 + t, "(1 − {})": lambda t: 1 - t, "(1 − 2{})": lambda t: 1 - 2 * t,
     "(1 − {}²)": lambda t: 1 - t * t, "(1 + {}²)": lambda t: 1 + t * t, "√(1 + {}²)": lambda t: (1 + t * t) ** 0.5,
@@ -66,7 +69,7 @@ def _arrays(part: Any) -> Iterator[tuple[str, np.ndarray]]:
         if part.columns is not None:
             yield from (("g", part.columns[0]), ("u", part.tangents[0]), ("columns", part.columns))
         yield from _with_options("x", part.x, part.layer)
-        yield from (*part.layer.parameters.items(), *_nested("saved", part.saved), *_nested("noise", part.noise))
+        yield from (*_nested("saved", part.saved), *_nested("noise", part.noise))
     elif isinstance(part, LossProbe):
         yield from (("f", part.output), ("target", part.target))
         if part.target.shape == part.output.shape:
@@ -75,22 +78,30 @@ def _arrays(part: Any) -> Iterator[tuple[str, np.ndarray]]:
         elif part.target.dtype.kind in "iu":
             classes = part.output.shape[1]
             yield "one-hot target", np.moveaxis(np.eye(classes)[part.target % classes], -1, 1)
-            arrays = [(name, value) for name, value in vars(part.loss).items() if isinstance(value, np.ndarray)]
-            weights = [(name, value) for name, value in arrays if value.shape == (classes,)]
+            weights = [(name, value) for name, value in _constants(part.loss) if value.shape == (classes,)]
             yield from ((f"{name}[target]", value[part.target % classes]) for name, value in weights)
     if isinstance(part, (Probe, LossProbe)):
-        owner = part.layer if isinstance(part, Probe) else part.loss
-        of_class = {name: value for kind in type(owner).__mro__ for name, value in vars(kind).items()}
-        yield from ((name, value) for name, value in (of_class | vars(owner)).items() if isinstance(value, np.ndarray))
+        yield from _constants(part.layer if isinstance(part, Probe) else part.loss)
+
+
+def _constants(owner: Any) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the arrays, and the tuples and lists of numbers, of an owner and its class, its buffers and parameters."""
+    own = {name: value for kind in type(owner).__mro__ for name, value in vars(kind).items()} | vars(owner)
+    own |= {name: value for group in ("buffers", "parameters") for name, value in getattr(owner, group, {}).items()}
+    for name, value in own.items():
+        numbers = isinstance(value, (tuple, list)) and all(isinstance(each, float) for each in value)
+        if isinstance(value, np.ndarray) or (numbers and value):
+            yield name, np.asarray(value)
 
 
 def _with_options(title: str, array: np.ndarray, owner: Any) -> Iterator[tuple[str, np.ndarray]]:
     """Yield an array times each option that is a number, and where it is larger than that, with a sign and without."""
-    for name, value in vars(owner).items():
-        if isinstance(value, float) and value not in (0, 1):
-            yield f"({name} {title})", value * array
-            yield f"{title} clipped to ±{name}", np.clip(array, -abs(value), abs(value))
-            yield from ((f"[{title} > {name}]", array > value), (f"[|{title}| > {name}]", np.abs(array) > value))
+    options = [(name, value) for name, value in vars(owner).items() if isinstance(value, float) and value not in (0, 1)]
+    yield from [(f"[{title} > 0]", array > 0)] if options else []  # the usual one, before those that equal it here
+    for name, value in options:
+        yield f"({name} {title})", value * array
+        yield f"{title} clipped to ±{name}", np.clip(array, -abs(value), abs(value))
+        yield from ((f"[{title} > {name}]", array > value), (f"[|{title}| > {name}]", np.abs(array) > value))
 
 
 def _inside(probe: Probe) -> Iterator[tuple[str, np.ndarray]]:
@@ -116,8 +127,10 @@ def library(terms: Terms, shape: tuple[int, ...]) -> Terms:
     """Return terms and functions of their entries along the axes of a result of some shape that fit theirs."""
     found: Terms = {"1": np.ones((1,) * len(shape))}
     rest: Terms = {}
-    if len(shape) > 2 and shape[-1] == shape[-2]:
-        found["I"] = np.eye(shape[-1]).reshape((1,) * (len(shape) - 2) + shape[-2:])
+    for i, j in combinations(range(len(shape)), 2) if len(shape) > 2 else ():
+        if shape[i] == shape[j] > 1 and i:
+            wide = [shape[axis] if axis in (i, j) else 1 for axis in range(len(shape))]
+            found["I" if j == i + 1 == len(shape) - 1 else f"I along {i}, {j}"] = np.eye(shape[i]).reshape(wide)
     for form, function in {"{}": np.copy, **FUNCTIONS}.items():
         for name, array in terms.items():
             inner = name[0] == "⟨" and form not in ("{}²", "1/{}")
@@ -131,16 +144,32 @@ def library(terms: Terms, shape: tuple[int, ...]) -> Terms:
     return dict(islice((found | rest).items(), MOST))
 
 
+def plain(views: Terms, terms: Terms) -> Terms:
+    """Return the views of arrays as they are, of their reciprocals, and of 1 minus these."""
+    bare = {}
+    for title in views:
+        name = title.partition(" along")[0].removesuffix(" (flat)").removesuffix("ᵀ").removeprefix("1/")
+        bare[title] = name.removeprefix("(1 − ").removesuffix(")") if name.startswith("(1 − ") else name
+    return {title: views[title] for title, name in bare.items()
+            if name in ("1", "I") or (name in terms and name[0] not in "[(⟨" and " clipped" not in name)}  # fmt: skip
+
+
 def _placed(name: str, array: np.ndarray, shape: tuple[int, ...]) -> Iterator[tuple[bool, str, np.ndarray]]:
     """Yield an array along each choice of axes that fit its own, in order; flat, too, and a matrix either way.
 
     Likely are the first axes, the first with the last, and any single one.
     """
     forms = {name: array, f"{name} (flat)": array.reshape(len(array), -1)} if array.ndim > 2 else {name: array}
-    forms |= {f"{name}ᵀ": array.T} if array.ndim == 2 else {}
+    forms |= {f"{name}ᵀ": array.swapaxes(-1, -2)} if 2 <= array.ndim <= 3 else {}
     forms |= {f"mean {name}": array.reshape(len(array), -1).mean(1)} if array.ndim > 1 and name.isidentifier() else {}
     forms |= {f"mean {name} over axis 0": array.mean(0)} if array.ndim == 2 and name.isidentifier() else {}
     forms |= {f"Σ {name}": array.reshape(len(array), -1).sum(1)} if len(shape) == 1 < array.ndim else {}
+    few = len(array) if array.ndim == 1 and name.isidentifier() else 0
+    for axis, size in enumerate(shape if few > 1 else ()):
+        if axis and size > few and size % few == 0:
+            wide = [-1 if i == axis else 1 for i in range(len(shape))]
+            yield True, f"{name} repeated along {axis}", np.repeat(array, size // few).reshape(wide)
+            yield True, f"{name} tiled along {axis}", np.tile(array, size // few).reshape(wide)
     for title, each in forms.items():
         kept = each.reshape([size for size in each.shape if size != 1])
         for axes in combinations(range(len(shape)), kept.ndim):
@@ -238,13 +267,18 @@ def _shapes(name: str, shape: tuple[int, ...]) -> Sizes:
 
 
 def scalars_of(subject: Any) -> Sizes:
-    """Return the numbers among the public attributes of a subject and its class, and the entries of tuples of them."""
+    """Return the numbers among the public attributes, buffers and parameters of a subject, and the entries of tuples."""
     own = {key: value for kind in reversed(type(subject).__mro__) for key, value in vars(kind).items()} | vars(subject)
+    own |= {key: value for group in ("buffers", "parameters") for key, value in getattr(subject, group, {}).items()}
+    own = {key: value.item() if isinstance(value, np.ndarray) and value.size == 1 else value
+           for key, value in own.items()}  # fmt: skip
+    few = [(key, value) for key, value in own.items() if isinstance(value, np.ndarray) and value.size <= FEW]
+    own |= {f"{key}[{i}]": entry for key, value in few if value.ndim == 1 for i, entry in enumerate(value.tolist())}
     window = vars(own["window"]) if hasattr(own.get("window"), "kernel") else {}
     found: Sizes = {}
     for name, value in (own | window).items():
         if isinstance(value, tuple) and all(isinstance(each, int) for each in value) and value:
             found |= {f"{name}[{i}]": float(each) for i, each in enumerate(value)} | {f"Π {name}": float(prod(value))}
         elif isinstance(value, (int, float)) and not isinstance(value, bool) and not name.startswith("_"):
-            found[name] = abs(float(value))
+            found[name if value >= 0 else f"|{name}|"] = abs(float(value))
     return found | {f"1 − {name}": 1 - size for name, size in found.items() if 0 < size < 1}

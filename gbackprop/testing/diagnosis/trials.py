@@ -111,6 +111,11 @@ class Trial:
         return {name: quantities_of(self.evaluation.arguments, name) for name in self.parts}
 
     @property
+    def precision(self) -> float:
+        """Error to allow in a constant, by which its name must be confirmed."""
+        return 10 * max(self.compared.tolerance if self.compared is not None else 0.0, 1e-11)
+
+    @property
     def tolerance(self) -> float:
         """Error to allow beside the largest expected entry."""
         return max(self.compared.tolerance if self.compared is not None else 0.0, 1e-9)
@@ -153,12 +158,12 @@ def sides(evaluation: Evaluation) -> Compared | None:
     return found if isinstance(found, Compared) else None
 
 
-def holds(evaluation: Evaluation) -> bool:
-    """Return whether a claim holds; one that is not given does not fail."""
+def holds(evaluation: Evaluation, unless_given: bool = True) -> bool:
+    """Return whether a claim holds; `unless_given` is for one that is not given, which does not fail."""
     try:
         return evaluation.holds()
     except NotGivenError:
-        return True
+        return unless_given
     except Exception:  # whatever an edit leads to
         return False
 
