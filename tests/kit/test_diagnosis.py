@@ -5,6 +5,7 @@ import io
 import numpy as np
 import pytest
 from common import one_in
+from faults_of_further_users import FURTHER
 from faults_of_users import USERS, SnakeWithoutA, batch
 
 from gbackprop import Sequential, layers, losses
@@ -15,10 +16,13 @@ from gbackprop.testing.audit.table import Terminal
 from gbackprop.testing.diagnosis import search
 
 
-@pytest.mark.parametrize("name", one_in(2, USERS))
+ALL = USERS | FURTHER
+
+
+@pytest.mark.parametrize("name", one_in(2, ALL))
 def test_a_wrong_line_of_a_user_is_named(name, monkeypatch):
     monkeypatch.setattr(search, "SECONDS", 60)  # of a machine that does something else, too
-    check, words = USERS[name]
+    check, words = ALL[name]
     found = check().failures[0].diagnosis
     if words is None:
         assert found == ()

@@ -47,6 +47,15 @@ def test_a_size_is_a_name_where_it_differs_from_1_and_is_none_of_0():
     assert recognized([5, 6, 7], [{"x features − 1": size} for size in (5, 6, 7)], 1e-9)[0] == pytest.approx(1.4)
 
 
+def test_two_names_of_one_number_are_both_said():
+    sizes = [{"input features": 4, "N": n, "R": 1 / n, "k": 4} for n in (3, 5, 7)]
+    assert recognized([3, 5, 7], sizes, 1e-9)[1] == "N = 3 (or 1/R)"
+    assert recognized([-3, -5, -7], sizes, 1e-9)[1] == "-N = -3 (or -1/R)"
+    assert recognized([4, 4, 4], sizes, 1e-9)[1] == "(input features) = 4 (or k)"
+    assert recognized([2, 2, 2], sizes, 1e-9)[1] == "2"
+    assert factor([1 / 3, 1 / 5, 1 / 7], sizes, 1e-9)[1] == "divided by N = 3 (or 1/R)"
+
+
 def test_what_is_less_common_costs_more():
     found = rationals.__wrapped__()
     assert len(found) == 211

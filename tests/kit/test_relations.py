@@ -45,6 +45,20 @@ def test_a_result_is_a_multiple_or_a_change_of_what_is_expected():
     assert first(lambda x: x, lambda x: x - x.mean(0)) == "right with this: the mean over axis 0 subtracted"
 
 
+def test_a_constant_is_named_as_exactly_as_the_claim_is():
+    assert first(lambda x: 3**0.5 * x) == "right if divided by √3"
+    assert first(lambda x: 1.7320508 * x) == "right if divided by 1.7320508"
+
+
+def test_a_move_by_one_is_named_though_what_comes_in_is_not_known():
+    fresh = np.arange(9.0) + 0.3
+    for step, words in ((1, "back"), (-1, "on")):
+        moved = lambda x, s=step: np.roll(np.column_stack([x, fresh[: len(x)]]), s, 1)[:, :4]  # noqa: E731
+        assert first(moved) == f"right if axis 1 were moved {words} by one"
+        assert first(lambda x, f=moved: 2 * f(x)) == f"right if axis 1 were moved {words} by one, divided by 2"
+    assert first(lambda x: np.column_stack([x[:, 1], fresh[: len(x)]]), lambda x: x[:, :2]) == ""  # of two nothing is left
+
+
 def test_a_factor_may_be_at_some_places_alone():
     def at(*places):
         return lambda x: np.where(np.isin(np.arange(4), places), 2 * x, x)

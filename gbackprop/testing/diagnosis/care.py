@@ -15,6 +15,7 @@ from gbackprop.calculus.jacobian import ParameterJacobian
 from gbackprop.quantities import Quantity
 from gbackprop.quantities.base import Scale
 from gbackprop.testing.diagnosis.arguments import Change, Edit, on_subject
+from gbackprop.testing.diagnosis.terms import scalars_of
 from gbackprop.testing.probe import Probe
 
 Method = Callable[..., Any]
@@ -67,9 +68,9 @@ def _complete(sound: Method, owner: Any, name: str) -> Method:
     return lambda *given: {each: ParameterJacobian() for each in owner.parameters} | sound(*given)
 
 
-def _inherited(sound: Method, owner: Any, name: str) -> Method:
-    owners = [kind for kind in type(owner).__mro__ if name in vars(kind)]
-    return partial(vars(owners[1])[name], owner)
+def inherited(sound: Method, owner: Any, name: str) -> Method:
+    kinds = [kind for kind in type(owner).__mro__ if name in vars(kind)]
+    return partial(vars(kinds[name not in getattr(owner, "__dict__", {})])[name], owner)
 
 
 CARE: dict[str, tuple[float, Wrapper]] = {
@@ -83,7 +84,7 @@ CARE: dict[str, tuple[float, Wrapper]] = {
     "the largest of each sample were subtracted from the output": (1.3, _of_arguments(
         lambda a: a - a.max(1, keepdims=True) if a.dtype.kind == "f" and a.ndim > 1 else a)),
     "its random numbers were seeded": (1.3, _seeded),
-    "it were the inherited one": (1.6, _inherited),
+    "it were the inherited one": (1.6, inherited),
     "it gave a Jacobian for each of the other parameters, too": (1.1, _complete),
     "its result were larger by 1": (1.2, _of_result(lambda y, *_: y + 1)),
     "its result were smaller by 1": (1.2, _of_result(lambda y, *_: y - 1)),
@@ -107,15 +108,51 @@ DRAWS: dict[str, tuple[float, Wrapper]] = {
 }  # fmt: skip
 
 
+def _draws(loss: Any) -> dict[str, tuple[float, Wrapper]]:
+    """Return edits of draws: other classes, and draws that are as far from the output as options say."""
+    powers = {"{} times": 1.0, "1/{} times": -1.0, "√{} times": 0.5, "1/√{} times": -0.5}
+    sizes = {name: size for name, size in scalars_of(loss).items() if size not in (0, 1)}
+    return DRAWS | {
+        f"draws were {form.format(f'({name})' if ' ' in name else name)} as far from the output": (1.4, _of_result(
+            lambda y, f, *_, c=size**power: f + (y - f) * c))
+        for name, size in sizes.items() for form, power in powers.items()
+    }  # fmt: skip
+
+
 def of_care(method: str, probe: Any) -> Iterator[Edit]:
     """Yield edits of the method that a claim is on, in a copy of its owner."""
     shapes = _shapes(probe) if method == "output_shape" and isinstance(probe, Probe) else {}
-    ways = CARE | (DRAWS if method == "draw" else shapes)
+    ways = CARE | (_draws(probe.loss) if method == "draw" else shapes)
     for words, (cost, wrapper) in ways.items():
-        if wrapper is not _inherited or method != "output_shape":  # that asks the forward pass
+        if wrapper is not inherited or method != "output_shape":  # that asks the forward pass
             yield cost, words, wrapped(method, wrapper)
     for value in ("zero", "diagonal", "dense") if method == "curvature" else ():
         yield 1, f"{method} were {value!r}", on_subject(partial(_declaring, method, value))
+
+
+def of_methods(method: str, arguments: tuple[Any, ...]) -> Iterator[Edit]:
+    """Yield edits of the method that a numeric claim is on: of its result, or of the statistics that it finishes."""
+    if method == "hessian_sqrt":
+        yield 1.3, "its columns and the outputs were exchanged", wrapped(method, _of_result(
+            lambda roots, *_: np.swapaxes(roots, 0, 2)))  # fmt: skip
+    for quantity in (part for part in arguments if isinstance(part, Quantity)):
+        for k, statistic in enumerate(quantity.statistics()):
+            name = f"its statistic {k}, {statistic.reduction.name} of {getattr(statistic.signal, 'name', 'inputs')},"
+            for words, change in STATISTICS.items():
+                yield 1.5, f"{name} {words}", wrapped(method, partial(_of_statistic, k, change))
+
+
+STATISTICS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "had the other sign": np.negative, "were all zeros": np.zeros_like, "were doubled": lambda a: 2 * a,
+    "were squared": np.square, "were replaced by absolute values": np.abs,
+    "had its first two axes exchanged": lambda a: np.swapaxes(a, 0, 1),
+    "had its last two axes exchanged": lambda a: np.swapaxes(a, -1, -2),
+}  # fmt: skip
+"""Edits of an array that a quantity finishes."""
+
+
+def _of_statistic(k: int, change: Callable[[np.ndarray], np.ndarray], sound: Method, owner: Any, name: str) -> Method:
+    return lambda scale, *shares: sound(scale, *shares[:k], change(shares[k]), *shares[k + 1 :])
 
 
 def _declaring(name: str, value: Any, owner: Any) -> Any:

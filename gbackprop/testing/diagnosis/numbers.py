@@ -14,6 +14,9 @@ Sizes = dict[str, float]
 
 POWERS = {1.0: "{}", -1.0: "1/{}", 0.5: "√{}", -0.5: "1/√{}", 2.0: "{}²", -2.0: "1/{}²"}
 
+SHAPES = ("axis", "features", "positions", "V", "M")
+"""Words in the names of sizes that a number may be by chance."""
+
 OPPOSITE = "it had the other sign"
 
 UNNAMED = 8.0
@@ -53,7 +56,8 @@ def recognized(values: Sequence[float], sizes: Sequence[Sizes], tolerance: float
     names = [told[place][1].partition(" = ")[0] for place in ones if told[place][0] < best[0] + 0.5]
     label = best[1].partition(" = ")[0].removeprefix("-")
     also = [name for name in names if name.removeprefix("1/").isidentifier() and name != label]
-    return best[0] + 0.25 * (sign < 0), best[1] + (f", or {also[0]}" if also and " = " in best[1] else "")
+    other = f" (or {'-' * (sign < 0)}{also[0]})" if also and " = " in best[1] else ""
+    return best[0] + 0.25 * (sign < 0), best[1] + other
 
 
 def factor(values: Sequence[float], sizes: Sequence[Sizes], tolerance: float) -> tuple[float, str] | None:
@@ -90,7 +94,7 @@ def monomials(sizes: Sequence[Sizes]) -> tuple[list[tuple[float, str]], np.ndarr
         column = np.array([each[name] for each in sizes], dtype=float)
         for power, form in POWERS.items():
             words = form.format(f"({name})" if " " in name else name)
-            rare = 0.5 * name.endswith("features − 1") + 1.0 * name.endswith("features − 1)")
+            rare = 0.5 * name.endswith("features − 1") + 1.0 * name.endswith("features − 1)") + 0.2 * (name == "M")
             told.append((0.9 + 0.02 * rank + 0.3 * (abs(power) != 1) + rare, words))
             columns.append(column**power)
             owners.append(rank)
@@ -98,7 +102,7 @@ def monomials(sizes: Sequence[Sizes]) -> tuple[list[tuple[float, str]], np.ndarr
     both = (sorted((told[i], told[j]), key=lambda each: each[1].startswith("1/")) for i, j in pairs)
     products = [(one[0] + other[0] + 0.5, f"{one[1]} · {other[1]}") for one, other in both]
     fixed = [not np.ptp(column) for column in columns]  # by chance many a number is a product with such a size
-    products = [(cost + 0.8 * (fixed[i] and fixed[j] and "axis" in words), words)
+    products = [(cost + 0.8 * (fixed[i] and fixed[j] and any(map(words.count, SHAPES))), words)
                 for (cost, words), (i, j) in zip(products, pairs, strict=True)]  # fmt: skip
     values, at = np.stack(columns), np.array(pairs, dtype=int).reshape(-1, 2)
     told = [(cost, words and f"{words} = {first:.6g}") for (cost, words), first in zip(told, values[:, 0], strict=True)]

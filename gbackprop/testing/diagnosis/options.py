@@ -35,8 +35,9 @@ def of_options(subject: Any) -> Iterator[tuple[float, str, Callable[[Any], Any]]
         for cost, words, other in _others(value, _default(subject, name)):
             yield cost, f"{name} were {words}", partial(with_option, name, other)
     for name, value in subject.parameters.items() if isinstance(subject, Layer) else ():  # type: ignore[assignment]
-        for cost, words, other in _others(np.asarray(value), None):
-            yield cost + 0.2, f"{name} were {words}", partial(with_parameter, name, other)
+        for words, change in {**NUMBERS, **ENTRIES}.items():
+            if np.shape(change(value)) == value.shape:
+                yield 1.7, f"{name} were {words}", partial(with_parameter, name, change)
 
 
 def of_defaults(subject: Any) -> Iterator[tuple[str, Callable[[Any], Any]]]:
@@ -68,6 +69,7 @@ NUMBERS: dict[str, Callable[[Any], Any]] = {
 }  # fmt: skip
 ENTRIES: dict[str, Callable[[Any], Any]] = {
     "reversed": lambda v: v[::-1], "its first for all": lambda v: 0 * v + v[:1], "transposed": lambda v: v.T,
+    "transposed in its last two axes": lambda v: v.swapaxes(-1, -2) if v.ndim > 2 else v[:0],
 }  # fmt: skip
 
 
@@ -110,10 +112,10 @@ def _with_options(options: dict[str, Any], subject: Any) -> Any:
     return subject
 
 
-def with_parameter(name: str, value: np.ndarray, subject: Any) -> Any:
-    """Return a copy with another value of a parameter."""
+def with_parameter(name: str, change: Callable[[Any], Any], subject: Any) -> Any:
+    """Return a copy in which a parameter is changed."""
     twin = copy.deepcopy(subject)
-    twin.parameters[name][...] = value
+    twin.parameters[name][...] = np.array(change(twin.parameters[name]))
     return twin
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from gbackprop.testing.diagnosis.arrays import ArrayOperation, operations
 from gbackprop.testing.diagnosis.numbers import OPPOSITE, UNNAMED, factor, recognized
 from gbackprop.testing.diagnosis.screening import Two, compounds, screened
-from gbackprop.testing.diagnosis.terms import Terms, library, plain
+from gbackprop.testing.diagnosis.terms import Terms, basic, library, plain
 from gbackprop.testing.diagnosis.trials import Trial, largest
 
 Rule = Callable[[Trial, str], Two]
@@ -218,6 +218,12 @@ class Relations:
         others = [] if not self.trials[0].others else list(self.trials[0].others[self.wrong[0]])
         yield self._another({other: lambda t, n, other=other: t.others[n][other] for other in others}, 2, alone=True)
         for other in others:
+            if not np.ndim(self.trials[0].others[self.wrong[0]][other]):
+                yield self.held(lambda t, n, other=other: (t.parts[n][0] / t.others[n][other], t.parts[n][1]),
+                                f"right if divided by {other}{{and c}}", 1.5, True)  # fmt: skip
+                yield self.held(lambda t, n, other=other: (t.parts[n][0] * t.others[n][other], t.parts[n][1]),
+                                f"right if multiplied by {other}{{and c}}", 1.5, True)  # fmt: skip
+
             def of(t: Trial, n: str, other: str = other) -> np.ndarray:
                 return np.broadcast_to(t.others[n][other], t.parts[n][0].shape)
 
@@ -258,7 +264,7 @@ class Relations:
         first, name = self.trials[-1], self.wrong[0]  # of fresh samples: those given may equal a parameter by chance
         if len(self.wrong) > 6:
             return
-        for term in first.terms:
+        for term in first.terms or basic(first.others[name]):
             if term in self.library(first, name):
                 yield self.held(lambda t, n, term=term: (
                     t.parts[n][0] - self.library(t, n)[term], t.parts[n][1] - self.library(t, n)[term]
@@ -284,10 +290,11 @@ class Relations:
         if len(self.wrong) > 6 or perf_counter() > self.deadline:
             return
         views = plain(self.library(first, name), first.terms)
+        same = {key: size for key, size in first.sizes.items() if all(t.sizes.get(key) == size for t in self.trials)}
         for factors, a, b, ratio, cost in compounds(first.parts[name], views):
             words = " · ".join(each for each in factors if each != "1")
             if b:
-                known = recognized([ratio], [first.sizes], first.precision)
+                known = recognized([ratio], [same], first.precision)
                 if known is None or known[0] >= UNNAMED:
                     continue
                 more = known[1].partition(" = ")[0].removeprefix("-")
@@ -310,7 +317,8 @@ class Relations:
             case, _, _ = name.rpartition("/")
             beside = {part.rpartition("/")[2]: want for part, (_, want) in trial.parts.items()
                       if case and part != name and part.rpartition("/")[0] == case}  # fmt: skip
-            self.views[key] = library(trial.terms | beside, trial.parts[name][0].shape)
+            terms = trial.terms or basic(trial.others[name])
+            self.views[key] = library(terms | beside, trial.parts[name][0].shape)
         return self.views[key]
 
     # -------------------------------------------------------------------------------------------------------- verified

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from math import prod
 from time import perf_counter
 from typing import Any
@@ -18,7 +18,7 @@ from gbackprop.calculus.layer import INPUT, Leaf, leaves_of
 from gbackprop.calculus.walk import upwards
 from gbackprop.testing.diagnosis.arguments import Change, of_arrays, of_definitions, on_probe, on_subject
 from gbackprop.testing.diagnosis.arrays import ENTRIES
-from gbackprop.testing.diagnosis.care import of_care, wrapped
+from gbackprop.testing.diagnosis.care import inherited, of_care, of_methods, wrapped
 from gbackprop.testing.diagnosis.options import of_defaults, of_leaves, of_options, with_option, with_parameter
 from gbackprop.testing.diagnosis.relations import ZERO, Found, Relations
 from gbackprop.testing.diagnosis.terms import scalars_of
@@ -90,7 +90,7 @@ class _Search:
         kinds: list[Callable[[], Any]] = [
             self.careful, self.nonlinear,
             lambda: related("multiples", "joined", "at_places", "changed", "moved", "quantities", "added"),
-            self.called, self.redefined, self.apart, self.placed, lambda: related("terms"), self.simplified,
+            self.called, self.redefined, self.apart, self.inherited, self.placed, lambda: related("terms"), self.simplified,
             self.ignored, self.optional, lambda: related("compounds"),
         ]  # fmt: skip
         for kind in kinds if self.trials[0].evaluation.arguments else kinds[2:3]:  # others need a subject to edit
@@ -131,7 +131,9 @@ class _Search:
 
     def called(self) -> Iterator[Found | None]:
         """Edits of the arguments: what is got is right for others, or others give what is right."""
-        for cost, words, change in of_arrays(self.trials[0].evaluation.arguments) if self.relations.wrong else ():
+        arguments = self.trials[0].evaluation.arguments
+        edits = chain(of_arrays(arguments), of_methods(self.method, arguments)) if self.relations.wrong else ()
+        for cost, words, change in edits:
             if perf_counter() > self.deadline:
                 return
             there = _once(lambda t, c=change: parts_of(sides(t.at(c))))
@@ -147,6 +149,12 @@ class _Search:
             if axes and perf_counter() < self.deadline:
                 summed = _once(lambda t, axes=axes: _summed_apart(t, axes))
                 yield from (self._ignored(1.5, words, summed), self._right(1.5, words, summed))
+
+    def inherited(self) -> Iterator[Found | None]:
+        """Yield the definition in place of a Jacobian's own method."""
+        if "." in self.method and self.relations.wrong:
+            there = _once(lambda t: parts_of(sides(t.at(wrapped(self.method, inherited)))))
+            yield self._right(1.6, "it were the inherited one", there)
 
     def redefined(self) -> Iterator[Found | None]:
         """Yield other definitions of a reduction of Jᵀg."""
@@ -188,7 +196,7 @@ class _Search:
         if self.method not in ("forward", "values"):
             return
         own = getattr(layer, "parameters", {})
-        changes = {f"parameter {name}": partial(with_parameter, name, 1.5 * own[name] + 0.5) for name in own}
+        changes = {f"parameter {name}": partial(with_parameter, name, lambda v: 1.5 * v + 0.5) for name in own}
         for words, change in (changes | dict(of_defaults(self.subject))).items():
             changed = _once(lambda t, c=change: parts_of(sides(t.at(on_subject(c)))))
             pairs = [(changed(t), t.parts) for t in self.trials]

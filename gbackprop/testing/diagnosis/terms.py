@@ -145,10 +145,12 @@ def library(terms: Terms, shape: tuple[int, ...]) -> Terms:
 
 
 def plain(views: Terms, terms: Terms) -> Terms:
-    """Return the views of arrays as they are, of their reciprocals, and of 1 minus these."""
+    """Return the views of arrays as they are, of means, reciprocals, and 1 minus them, and of what outputs are used by."""
     bare = {}
     for title in views:
         name = title.partition(" along")[0].removesuffix(" (flat)").removesuffix("ᵀ").removeprefix("1/")
+        name = name.removeprefix("mean ").removesuffix(" over axis 0")
+        name = {"softmax f": "f", "σ(f)": "f", "exp f": "f", "σ(x)": "x", "exp x": "x", "tanh x": "x"}.get(name, name)
         bare[title] = name.removeprefix("(1 − ").removesuffix(")") if name.startswith("(1 − ") else name
     return {title: views[title] for title, name in bare.items()
             if name in ("1", "I") or (name in terms and name[0] not in "[(⟨" and " clipped" not in name)}  # fmt: skip
@@ -201,10 +203,16 @@ def quantities_of(arguments: tuple[Any, ...], name: str) -> Terms:
         if found:
             parts = setting.oracle.parts[parameter]
             mean = parts.gradients.mean(0)
+            found |= {"mean ∇ℓ": mean, "‖mean ∇ℓ‖": np.sqrt((mean**2).sum())}
             named = {"∇ℓ": parts.gradients, "J": parts.jacobians, "Sᵀ J": _rooted(parts),
                      "(∇ℓ − mean)": parts.gradients - mean}  # fmt: skip
             found |= {key: value for title, each in named.items() for key, value in _reductions(title, each)}
     return found
+
+
+def basic(terms: Terms) -> Terms:
+    """Return the quantities, and the mean gradient, of what `quantities_of` returns."""
+    return {name: array for name, array in terms.items() if name in ORACLES or name == "mean ∇ℓ"}
 
 
 def _rooted(parts: Parts) -> np.ndarray:
