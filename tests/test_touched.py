@@ -46,7 +46,9 @@ def test_a_branch_is_compared_with_where_it_began(tmp_path):
     assert touched.changed(tmp_path) == ["c"]
 
 
-@pytest.mark.parametrize(("marked", "kinds", "profile"), [(False, "long or hypothesis", "long"), (True, "long and not page", "ci")])
+@pytest.mark.parametrize(
+    ("marked", "kinds", "profile"), [(False, "long or hypothesis", "long"), (True, "long and not page", "ci")]
+)
 def test_what_is_run_of_a_file(marked, kinds, profile, monkeypatch):
     def ran(command, env, **options):
         assert (command[4], env["HYPOTHESIS_PROFILE"]) == (kinds, profile)

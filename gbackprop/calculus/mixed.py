@@ -49,7 +49,7 @@ SIZES = (1e-3, 1.0, 1e3)
 
 
 def lacks_mixed(leaf: Leaf, keys: Iterable[str], x: Array | None = None) -> str | None:
-    """Return the reason why a layer has no mixed residual of some of its parameters, or None; at inputs `x` if given."""
+    """Return the reason why a layer has no mixed residual of some parameters, or None; at inputs `x` if given."""
     for key in () if isinstance(leaf.layer, MixedLayer) else keys:
         if len(leaf.input_shapes) > 1:
             return f"its inputs depend on its {key} too, and there is no mixed residual of several inputs"

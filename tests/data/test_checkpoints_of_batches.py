@@ -114,6 +114,18 @@ def test_a_checkpoint_of_another_call_says_what_differs(tmp_path, changed, messa
     assert path.read_bytes() == before
 
 
+def test_other_numbers_under_the_digest_of_the_right_ones_are_refused(tmp_path):
+    path = tmp_path / "state.npz"
+    once_stopped(path, 4)
+    with np.load(path) as arrays:
+        content = dict(arrays)
+    name = next(name for name, array in content.items() if array.dtype == np.float64 and array.any())
+    content[name] = np.nextafter(content[name], np.inf)
+    np.savez(path, **content)
+    with pytest.raises(ValueError, match=r"state\.npz: .*it has another digest than its contents"):
+        once(checkpoint=path)
+
+
 def test_a_file_that_is_no_checkpoint_is_left_alone(tmp_path):
     path, run = tmp_path / "net.npz", tmp_path / "run.npz"
     np.savez(path, weight=np.ones(3))

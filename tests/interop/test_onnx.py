@@ -344,6 +344,8 @@ CASES = {
         for way in ("half_pixel", "align_corners", "asymmetric")
     },
     "Swish alone": one("Swish", opset=24),
+    "ThresholdedRelu alone": one("ThresholdedRelu"),
+    "Softmax of opset 11 alone": one("Softmax", opset=11),
     "Clip from below": one("Clip", "x low", arrays={"low": np.array(0.2)}),
     "Sub of numbers": one("Sub", "c x", (2, 3), {"c": np.array([[1.5]])}),
     "a number with more axes": (

@@ -378,6 +378,19 @@ def test_outputs_that_differ_are_told_by_the_first_layer_that_does():
         from_torch(module, torch.rand(3, 4))
 
 
+@pytest.mark.parametrize(("dtype", "factor"), [("float32", 1 + 1e-4), ("float64", 1 + 1e-8)])
+def test_small_differences_are_told_in_the_precision_of_the_module(dtype, factor):
+    class Drifting(Counting):
+        def forward(self, x):
+            self.calls += 1
+            return torch.tanh(x) * (1.0 if self.calls > 1 else factor)
+
+    kind = getattr(torch, dtype)
+    module = nn.Sequential(nn.Linear(4, 4), Drifting()).to(kind)
+    with pytest.raises(ValueError, match=r"expected torch's output, of at most \d"):
+        from_torch(module, torch.rand(3, 4, dtype=kind))
+
+
 def test_hooks_and_changes_in_place_are_taken_as_they_are():
     module, x = case("residual")
     module.layer1[0].bn1.register_forward_hook(lambda part, given, output: output * 1.5)

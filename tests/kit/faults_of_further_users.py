@@ -1,11 +1,10 @@
 """Further wrong lines of users: terms of several factors, and edits of a method's parts."""
 
 import numpy as np
-from faults_of_users import Smoothed, batch, jacobian, layer, loss, own, quantity, rotated, wrong
+from faults_of_users import Smoothed, batch, jacobian, layer, loss, own, quantity, wrong
 from scipy import special
 
 from gbackprop import layers as L
-from gbackprop import losses
 from gbackprop.calculus.signals import EXACT, GRADIENT, RESIDUAL
 from gbackprop.layers import Layer, ParameterJacobian
 from gbackprop.losses.base import Loss
@@ -241,7 +240,9 @@ FURTHER = {
     "layer: a number in a buffer": (layer(WithoutBeta, 3, 4), "multiplied by beta = 1.3"),
     "layer: a factor that is no constant": (layer(Steered, 4), "right if q along 2 · (x − q along 1) were added"),
     "layer: 2 for a coefficient": (layer(Quadratic, 4), "p[2]"),
-    "layer: a comb for bands": (layer(Bands, 6), "multiplied by gain repeated along 1 and divided by gain tiled along 1"),
+    "layer: a comb for bands": (
+        layer(Bands, 6), "multiplied by gain repeated along 1 and divided by gain tiled along 1",
+    ),
     "layer: taps one step late": (layer(jacobian("w", Smoothed, late), 7), "moved on by one"),
     "layer: squares of positions": (layer(jacobian("w", Smoothed, apart, "square"), 7), "it were the inherited one"),
     "layer: three axes, two exchanged": (layer(Forms, 3), "if w were transposed in its last two axes"),
@@ -257,12 +258,14 @@ FURTHER = {
         "right if -3 · gradient · variance were added",
     ),
     "quantity: residual subtracted": (
-        kept(1, (Statistic("square", EXACT), Statistic("square", RESIDUAL)), lambda q, s, one, other: (one - other).sum(),
+        kept(1, (Statistic("square", EXACT), Statistic("square", RESIDUAL)),
+             lambda q, s, one, other: (one - other).sum(),
              lambda p: p.factor * p.dense.hessian_diagonals[p.name].sum(), c=1),
         "right if its statistic 1, square of residual, had the other sign",
     ),
     "quantity: not normalized": (
-        kept(0, (Statistic("batch", GRADIENT),), lambda q, s, g: (g * g.mean(0)).reshape(len(g), -1).sum(1) / s.factor**2,
+        kept(0, (Statistic("batch", GRADIENT),),
+             lambda q, s, g: (g * g.mean(0)).reshape(len(g), -1).sum(1) / s.factor**2,
              lambda p: ((p.gradients * p.gradients.mean(0)).reshape(p.batch, -1).sum(1)
                         / np.sqrt((p.gradients.mean(0) ** 2).sum()))),
         "divided by ‖mean ∇ℓ‖",

@@ -15,7 +15,6 @@ from gbackprop.testing.audit.page import page
 from gbackprop.testing.audit.table import Terminal
 from gbackprop.testing.diagnosis import search
 
-
 ALL = USERS | FURTHER
 
 

@@ -56,7 +56,8 @@ def test_a_move_by_one_is_named_though_what_comes_in_is_not_known():
         moved = lambda x, s=step: np.roll(np.column_stack([x, fresh[: len(x)]]), s, 1)[:, :4]  # noqa: E731
         assert first(moved) == f"right if axis 1 were moved {words} by one"
         assert first(lambda x, f=moved: 2 * f(x)) == f"right if axis 1 were moved {words} by one, divided by 2"
-    assert first(lambda x: np.column_stack([x[:, 1], fresh[: len(x)]]), lambda x: x[:, :2]) == ""  # of two nothing is left
+    two = lambda x: np.column_stack([x[:, 1], fresh[: len(x)]])  # noqa: E731
+    assert first(two, lambda x: x[:, :2]) == ""  # one entry is not enough
 
 
 def test_a_factor_may_be_at_some_places_alone():

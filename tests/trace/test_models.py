@@ -6,7 +6,7 @@ from numpy_models import MODELS, as_function, as_layers, narrow, problem
 
 import gbackprop as gb
 from benchmarks.specs import SPECS
-from gbackprop import losses
+from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.interop.recording.network import named
 from gbackprop.testing import check_network
@@ -140,6 +140,21 @@ def test_a_recurrent_layer_as_a_function():
             np.testing.assert_allclose(one[name][key], two[name][other], rtol=1e-12, atol=1e-13)
         factors = (each["kflr"][name].to_dense() for each, name in ((one, key), (two, other)))
         np.testing.assert_allclose(*factors, rtol=1e-12, atol=1e-13)
+
+
+def test_a_function_of_several_inputs_at_the_start_of_a_chain():
+    rng = np.random.default_rng(0)
+    weight, x = {"w": rng.standard_normal((3, 2))}, (rng.standard_normal((4, 3)), rng.standard_normal((4, 2)))
+    first = gb.trace(lambda p, x: np.tanh(x[0] @ p["w"]) * x[1], weight, x)
+    network = gb.Sequential(first, layers.Linear(2, 3), rng=0, dtype="float64")
+    want = first(x) @ network.parameters["1.weight"].T + network.parameters["1.bias"]
+    np.testing.assert_allclose(network(x), want, rtol=1e-12)
+    y = rng.standard_normal((4, 3))
+    result = gb.backward(network, losses.MSELoss(), x, y, wrt=["x", "0.w"])
+    assert [part.shape for part in result.gradient["x"]] == [(4, 3), (4, 2)]
+    step, gradient = 1e-6, result.gradient["0.w"][1, 1]
+    network.parameters["0.w"][1, 1] += step
+    assert (losses.MSELoss()(network(x), y) - result.loss) / step == pytest.approx(gradient, rel=1e-4)
 
 
 @pytest.mark.parametrize("named", [True, False])

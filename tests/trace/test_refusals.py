@@ -359,7 +359,8 @@ def test_integer_targets_that_the_outputs_dtype_has_not_are_refused(dtype, most)
     loss = gb.trace_loss(lambda o, y: ((o - (y - most)[:, None]) ** 2).sum(1), *example)
     output = np.zeros((2, 1), dtype)
     np.testing.assert_array_equal(loss.values(output, np.array([most, most - 3])), [0, 9])
-    with pytest.raises(ValueError, match=f"target: expected integers that {dtype} represents, up to {most}, got {most + 1}"):
+    words = f"target: expected integers that {dtype} represents, up to {most}, got {most + 1}"
+    with pytest.raises(ValueError, match=words):
         loss(output, np.array([most + 1, 3]))
     with pytest.raises(ValueError, match="expected integers that float64 represents, up to 9007199254740992"):
         gb.trace_loss(lambda o, y: (o**2).sum(1) * y, np.zeros((2, 1)), np.array([2**53 + 1, 4]))

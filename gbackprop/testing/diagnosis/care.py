@@ -69,6 +69,7 @@ def _complete(sound: Method, owner: Any, name: str) -> Method:
 
 
 def inherited(sound: Method, owner: Any, name: str) -> Method:
+    """Return the method of the class above, of one that an object alone has that of its class."""
     kinds = [kind for kind in type(owner).__mro__ if name in vars(kind)]
     return partial(vars(kinds[name not in getattr(owner, "__dict__", {})])[name], owner)
 

@@ -34,9 +34,9 @@ def of_options(subject: Any) -> Iterator[tuple[float, str, Callable[[Any], Any]]
     for name, value in own.items():
         for cost, words, other in _others(value, _default(subject, name)):
             yield cost, f"{name} were {words}", partial(with_option, name, other)
-    for name, value in subject.parameters.items() if isinstance(subject, Layer) else ():  # type: ignore[assignment]
+    for name, array in subject.parameters.items() if isinstance(subject, Layer) else ():
         for words, change in {**NUMBERS, **ENTRIES}.items():
-            if np.shape(change(value)) == value.shape:
+            if np.shape(change(array)) == array.shape:
                 yield 1.7, f"{name} were {words}", partial(with_parameter, name, change)
 
 

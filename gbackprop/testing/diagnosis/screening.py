@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations, combinations_with_replacement, islice
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
@@ -47,18 +48,21 @@ def screened(sides: Two, views: Terms, deadline: float) -> list[tuple[int, list[
     return [(side, [names[i] for i in which], cost) for cost, side, which in ranked[:16]]
 
 
-def compounds(sides: Two, views: Terms) -> list[tuple[list[str], str, str, float, float]]:
+Compound = tuple[list[str], str, str, float, float]
+"""The names of factors, those of A and B, ρ, and the cost; a product has neither A nor B."""
+
+
+def compounds(sides: Two, views: Terms) -> list[Compound]:
     """Return the cheapest of P Q R S, P Q (A + ρ B) and P Q R (I + ρ I′) that are multiples of what is missing.
 
-    They are so at some entries; I and I′ are matrices of the identity, or 1. Each is the names of factors, those of A
-    and B, ρ, and the cost; a product has neither A nor B.
+    They are so at some entries; I and I′ are matrices of the identity, or 1.
     """
     where = _some(sides)
     if len(where) < 8:
         return []
     m = (sides[1] - sides[0]).ravel()[where]
     names, rows, sizes = _rows(dict(islice(views.items(), COMPOUND)), sides[0].shape, where)
-    costs, found = list(map(_cost, names)), []
+    costs, found = list(map(_cost, names)), list[Compound]()
     pairs = list(combinations_with_replacement(range(len(names)), 2))
     both = np.stack([rows[i] * rows[j] for i, j in pairs])
     for a, b in _pairs(both, both, m):
@@ -67,7 +71,7 @@ def compounds(sides: Two, views: Terms) -> list[tuple[list[str], str, str, float
     masks = [i for i, name in enumerate(names) if name == "1" or name.split()[0] == "I"]
     threes = list(combinations_with_replacement(range(len(names)), 3)) if len(masks) > 1 else []
     bare = [i for i, name in enumerate(names) if not name.startswith(("1/", "("))]
-    products = [(pairs, both, list(combinations(bare, 2)))]
+    products: list[tuple[Any, np.ndarray, list[tuple[int, int]]]] = [(pairs, both, list(combinations(bare, 2)))]
     products += [(threes, np.stack([rows[i] * rows[j] * rows[k] for i, j, k in threes]), list(combinations(masks, 2)))
                  ] if threes else []  # fmt: skip
     for factors, values, sums in products:
@@ -77,8 +81,8 @@ def compounds(sides: Two, views: Terms) -> list[tuple[list[str], str, str, float
                 scaled = ratio * sizes[a] / sizes[b]
                 found.append(([names[i] for i in factors[place]], names[a], names[b], scaled,
                               sum(costs[i] for i in which) + 0.5))  # fmt: skip
-    each = {(*sorted(factors), a, b): (factors, a, b, *rest) for factors, a, b, *rest in found}
-    return sorted(each.values(), key=lambda each: each[-1])[:16]
+    each = {(*sorted(one[0]), *one[1:3]): one for one in found}
+    return sorted(each.values(), key=lambda one: one[-1])[:16]
 
 
 def _sums(one: np.ndarray, other: np.ndarray, m: np.ndarray) -> Iterator[tuple[int, float]]:

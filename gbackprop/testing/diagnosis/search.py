@@ -89,9 +89,9 @@ class _Search:
         related = self.relations.search
         kinds: list[Callable[[], Any]] = [
             self.careful, self.nonlinear,
-            lambda: related("multiples", "joined", "at_places", "changed", "moved", "quantities", "added"),
-            self.called, self.redefined, self.apart, self.inherited, self.placed, lambda: related("terms"), self.simplified,
-            self.ignored, self.optional, lambda: related("compounds"),
+            partial(related, "multiples", "joined", "at_places", "changed", "moved", "quantities", "added"),
+            self.called, self.redefined, self.apart, self.inherited, self.placed, lambda: related("terms"),
+            self.simplified, self.ignored, self.optional, lambda: related("compounds"),
         ]  # fmt: skip
         for kind in kinds if self.trials[0].evaluation.arguments else kinds[2:3]:  # others need a subject to edit
             found = list(filter(None, kind()))

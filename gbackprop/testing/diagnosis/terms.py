@@ -145,7 +145,7 @@ def library(terms: Terms, shape: tuple[int, ...]) -> Terms:
 
 
 def plain(views: Terms, terms: Terms) -> Terms:
-    """Return the views of arrays as they are, of means, reciprocals, and 1 minus them, and of what outputs are used by."""
+    """Return the views of arrays as they are, of means, reciprocals, 1 minus them, and usual functions of f and x."""
     bare = {}
     for title in views:
         name = title.partition(" along")[0].removesuffix(" (flat)").removesuffix("ᵀ").removeprefix("1/")
@@ -275,7 +275,7 @@ def _shapes(name: str, shape: tuple[int, ...]) -> Sizes:
 
 
 def scalars_of(subject: Any) -> Sizes:
-    """Return the numbers among the public attributes, buffers and parameters of a subject, and the entries of tuples."""
+    """Return the numbers among public attributes, buffers and parameters of a subject, and the entries of tuples."""
     own = {key: value for kind in reversed(type(subject).__mro__) for key, value in vars(kind).items()} | vars(subject)
     own |= {key: value for group in ("buffers", "parameters") for key, value in getattr(subject, group, {}).items()}
     own = {key: value.item() if isinstance(value, np.ndarray) and value.size == 1 else value
