@@ -233,8 +233,8 @@ def batches():
 def test_results_of_batches_are_not_merged(tmp_path):
     net, rng = gb.Sequential(L.Linear(3, 4), L.BatchNorm1d(4), rng=0, dtype="float64"), np.random.default_rng(0)
     found = gb.backward(net, MSE, rng.standard_normal((5, 3)), rng.standard_normal((5, 4)), training=True)
-    gb.save(found, tmp_path / "found.npz")
-    for result in (found, gb.load_result(tmp_path / "found.npz")):
+    gb.save(found, tmp_path / "found.safetensors")
+    for result in (found, gb.load_result(tmp_path / "found.safetensors")):
         with pytest.raises(NotImplementedError, match="result 0 cannot be merged: samples of a batch met"):
             gb.data.merge([result, result])
 
