@@ -95,9 +95,9 @@ def kronecker(
     found: Oracle = {kind: {} for kind in curvatures}
     total: dict[str, Any] = {}  # A, over all uses of a weight
     for leaf, arriving in inputs_of(leaves, x):
-        if not _has_factors(leaf.layer):
-            continue
         entrywise = isinstance(leaf.layer, ENTRYWISE)
+        if not _has_factors(leaf.layer) or not (entrywise or _bias(leaf) in jacobians):  # a user's may have no bias
+            continue
         name = "" if entrywise else leaf.parameters[_weight(leaf.layer)]
         if not entrywise:
             total[name] = total.get(name, 0) + input_square(leaf.layer, *arriving) / len(x)

@@ -173,21 +173,31 @@ def _line(loss: Loss, output: np.ndarray, draws: np.ndarray, j: int) -> tuple[np
     flat = draws.reshape(len(draws), len(output), -1)
     low, high = flat[:, :, j].min(0), flat[:, :, j].max(0)
     places = np.linspace(2 * low - high, 2 * high - low, GRID)
-    if draws.dtype.kind in "iu" or loss.counts:
+    if np.isin(draws, (0, 1)).all() and draws.dtype.kind == "f" and not loss.counts:
+        places = np.repeat([[0.0], [1.0]], len(output), axis=1)
+    elif draws.dtype.kind in "iu" or loss.counts or np.array_equal(draws, np.rint(draws)):
         labels = draws.dtype.kind in "iu"
-        least, most = (0, output.shape[1]) if labels else (max(0, (2 * low - high).min()), (2 * high - low).max() + 10)
+        least, most = (0, output.shape[1]) if labels else ((2 * low - high).min(), (2 * high - low).max() + 10)
+        least = max(0, least) if loss.counts else least
         if most - least > MOST_COUNTS:
             raise NotGivenError(f"no test for counts from {least:.3g} to {most:.3g}")
         places = np.repeat(np.arange(least, most)[:, None], len(output), axis=1)
-    elif np.isin(draws, (0, 1)).all():
-        places = np.repeat([[0.0], [1.0]], len(output), axis=1)
     outputs, found = np.concatenate([output] * len(draws)), []
     for place in places:
         moved = flat.copy()
         moved[:, :, j] = place
-        found.append(_logarithm(loss, outputs, moved.reshape(1, -1, *draws.shape[2:])).reshape(flat.shape[:2]))
+        found.append(_where_taken(loss, outputs, moved.reshape(-1, *draws.shape[2:])).reshape(flat.shape[:2]))
     logarithm = np.stack(found)
     return places, np.exp(logarithm - logarithm.max(0))
+
+
+def _where_taken(loss: Loss, output: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Compute the logarithm of the density; of targets that the loss refuses, as counts above a largest one, −∞."""
+    try:
+        loss.check_target("draw", targets, output)
+    except ValueError:
+        return np.full(len(targets), -np.inf)
+    return _logarithm(loss, output, targets[None])[0]
 
 
 MOST_COUNTS = 10_000

@@ -65,7 +65,7 @@ def check_network(
         given = (subject, loss, x, y, rng, device, claims.fresh)
         setting = claims.attempt("forward", "takes the batch", CheckedNetwork.of, *given)
         if setting is not None:
-            claims.attempt("backward", "can be checked", _check, claims, setting, rng)
+            claims.attempt("backward", "can be checked", _check, claims, claims.reduced(setting), rng)
 
     why = partial(diagnose, check, network)
     claims = Claims(f"{network!r} with {loss!r}", ["forward", "backward"], why=why)

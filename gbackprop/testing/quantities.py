@@ -96,6 +96,7 @@ def check_quantity(
         given = (network, loss, x, y, rng, device, claims.fresh)
         setting = claims.attempt("backward", "can be set up", CheckedNetwork.of, *given)
         if setting is not None:
+            setting = claims.reduced(setting)
             check_factor(claims, setting.loss, setting.y)  # R, which the oracle takes from the loss
             claims.attempt("backward", "can be checked", check_quantities, claims, setting, [subject], rng)
 

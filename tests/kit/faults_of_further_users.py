@@ -8,8 +8,9 @@ from gbackprop import layers as L
 from gbackprop.calculus.signals import EXACT, GRADIENT, RESIDUAL
 from gbackprop.layers import Layer, ParameterJacobian
 from gbackprop.losses.base import Loss
+from gbackprop.losses.elementwise import ElementwiseLoss
 from gbackprop.quantities import Statistic
-from gbackprop.testing import check_loss
+from gbackprop.testing import check_layer, check_loss
 
 
 class Softmaxes(Layer):
@@ -231,6 +232,54 @@ class Outer3(ParameterJacobian):
         return np.einsum("vno,i,nj->vnoij", mat, self.a, self.x)
 
 
+class Damped(Layer):
+    """y = a + 0.3 b, without 0.3 on the way back."""
+
+    alpha = 0.3
+
+    def output_shape(self, a, b):
+        if a != b:
+            raise ValueError(f"expected equal shapes, got {a} and {b}")
+        return a
+
+    def forward(self, a, b):
+        return a + a.dtype.type(self.alpha) * b, None
+
+    def jmp(self, saved, of_a, of_b):
+        return of_a + of_a.dtype.type(self.alpha) * of_b
+
+    def mjp(self, saved, mat):
+        return mat, mat
+
+
+class Shifted(Layer):
+    """y = (1 + c) x."""
+
+    gain = np.array([0.4, -0.3, 0.8, 1.7])
+
+    def forward(self, x):
+        return x * (1 + self.gain).astype(x.real.dtype), None
+
+    def jmp(self, saved, mat):
+        return mat * (1 + self.gain).astype(mat.dtype)
+
+    mjp = jmp
+
+
+class Lorentz(ElementwiseLoss):
+    """½ log(w² + (f − y)²), whose gradient is not divided."""
+
+    def __init__(self, reduction="mean", width=0.7):
+        super().__init__(reduction)
+        self.width = width
+
+    def values(self, output, target):
+        return self.summed(0.5 * np.log(self.width**2 + (output - target) ** 2))
+
+    def gradients(self, output, target):
+        return (output - target) * self.summed_weight(output.shape[1:])
+
+
 def kept(power, statistics, finish, definition, c=2):
     return quantity(wrong(own(power, "batch", definition, finish, c=c), needs=statistics))
 
@@ -255,7 +304,7 @@ FURTHER = {
     "quantity: third moment without its middle term": (
         quantity(own(0, "batch", lambda p: ((p.gradients - p.gradients.mean(0)) ** 3).mean(0),
                      lambda q, s, g: ((g / s.factor) ** 3).mean(0) - (g / s.factor).mean(0) ** 3, c=3)),
-        "right if -3 · gradient · variance were added",
+        "right if -3 · mean ∇ℓ · variance were added",
     ),
     "quantity: residual subtracted": (
         kept(1, (Statistic("square", EXACT), Statistic("square", RESIDUAL)),
@@ -268,7 +317,15 @@ FURTHER = {
              lambda q, s, g: (g * g.mean(0)).reshape(len(g), -1).sum(1) / s.factor**2,
              lambda p: ((p.gradients * p.gradients.mean(0)).reshape(p.batch, -1).sum(1)
                         / np.sqrt((p.gradients.mean(0) ** 2).sum()))),
-        "divided by ‖mean ∇ℓ‖",
+        "right if divided by ‖mean ∇ℓ‖",
+    ),
+    "join: an option forgotten": (
+        lambda: check_layer(Damped(), (batch(3, 4), batch(3, 4, seed=1))), "multiplied by alpha = 0.3, in input 1",
+    ),
+    "loss: squares of an option": (loss(Lorentz, 3), "divided by (width² + (f − target)²)"),
+    "layer: 1 lost": (
+        layer(lambda: wrong(Shifted, mjp=lambda s, x, mat: mat * s.gain.astype(mat.dtype))(), 2, 4),
+        "right if 1 were added where it is not 0",
     ),
 }  # fmt: skip
 """What is wrong -> a check that fails, and words of the first proposal."""

@@ -729,7 +729,7 @@ USERS = {
     ),
     "quantity: one R": (
         quantity(own(0, "square", lambda p: (p.gradients**2).sum(0), lambda q, s, square: square / s.factor)),
-        "multiplied by N = 5",
+        "right if divided by R = 0.2",
     ),
     "quantity: root": (quantity(own(1, "square", GGN, lambda q, s, square: np.sqrt(square), EXACT, 1)), "squared"),
     "quantity: N for N − 1": (

@@ -7,7 +7,10 @@ from fault_table import FAULTS
 from faults import on_rows
 
 from gbackprop import Graph, Sequential, data, layers, losses, network, quantities
+from gbackprop.calculus.jacobian import Bias, Outer
 from gbackprop.calculus.signals import GRADIENT
+from gbackprop.layers.elementwise.activation import sigmoid
+from gbackprop.losses.elementwise import ElementwiseLoss
 from gbackprop.testing import check_layer, check_loss, check_network, check_quantity, check_symmetries
 from gbackprop.testing.cases import ALL_LAYERS, NETWORKS
 from gbackprop.testing.claims import Compared, _compared
@@ -325,6 +328,78 @@ def test_no_alarm_with_frozen_parameters(names, apart):
 def test_no_alarm_where_a_target_is_too_rare_to_be_drawn():
     output = np.array([[0.0, 12.0], [1.0, 0.5]])[None].swapaxes(1, 2)
     check_loss(losses.CrossEntropyLoss(weight=np.array([3.0, 1e-3])), output, np.array([[1, 0]])).assert_ok()
+
+
+class Binomial(ElementwiseLoss):
+    """−log of the binomial's n = 3, whose targets are looked up in a table."""
+
+    WAYS = np.log([1.0, 3.0, 3.0, 1.0])
+
+    def check_values(self, name, target, batch_shape, output):
+        super().check_values(name, target, batch_shape, output)
+        if not np.isin(target, (0, 1, 2, 3)).all():
+            raise ValueError(f"{name}: expected counts from 0 to 3")
+
+    def values(self, output, target):
+        ways = self.WAYS.astype(output.real.dtype)[target.astype(int)]
+        above = output.real > 0
+        softplus = np.where(above, output, 0) + np.log1p(np.exp(np.where(above, -output, output)))
+        return self.summed(3 * softplus - target * output - ways)
+
+    def gradients(self, output, target):
+        return (3 * sigmoid(output) - target) * self.summed_weight(output.shape[1:])
+
+    def second(self, output, target):
+        return 3 * sigmoid(output) * sigmoid(-output)
+
+    def noise(self, batch_shape, mc_samples, rng):
+        return rng.random((mc_samples, *batch_shape, 3))
+
+    def pseudo_targets(self, output, noise):
+        return (noise < sigmoid(output)[..., None]).sum(-1).astype(output.dtype)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_alarm_where_targets_are_a_few_whole_numbers(seed):
+    rng = np.random.default_rng(seed)
+    given = rng.standard_normal((4, 2)), rng.integers(0, 4, (4, 2)).astype(float)
+    check_loss(Binomial(), *given).assert_ok()
+
+    class Wrong(Binomial):
+        def pseudo_targets(self, output, noise):
+            return (noise < sigmoid(output - 1)[..., None]).sum(-1).astype(output.dtype)
+
+    assert [row.method for row in check_loss(Wrong(), *given).failures][:1] == ["draw"]
+
+
+class Position(layers.Layer):
+    """The product of each position with a matrix, which is called `weight`, and no bias."""
+
+    kronecker_factors = True
+
+    def parameter_shapes(self):
+        return {"weight": (3, 3)}
+
+    def draw(self, rng):
+        return {"weight": rng.standard_normal((3, 3))}
+
+    def forward(self, x):
+        return x @ self.parameters["weight"].T, x
+
+    def jmp(self, saved, mat):
+        return mat @ self.parameters["weight"].T
+
+    def mjp(self, saved, mat):
+        return mat @ self.parameters["weight"]
+
+    def parameter_jacobians(self, saved):
+        return {"weight": Outer(lambda: saved[None], Bias(lambda mat: mat), lambda w: w, lambda w: w)}
+
+
+def test_no_alarm_where_a_users_weight_has_no_bias():
+    network = Sequential(Position(), layers.Flatten(), layers.Linear(6, 2), rng=1, dtype="float64")
+    rng = np.random.default_rng(0)
+    check_network(network, losses.MSELoss(), rng.standard_normal((4, 2, 3)), rng.standard_normal((4, 2))).assert_ok()
 
 
 class Fourth(quantities.Quantity):

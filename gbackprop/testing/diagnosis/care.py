@@ -15,7 +15,7 @@ from gbackprop.calculus.jacobian import ParameterJacobian
 from gbackprop.quantities import Quantity
 from gbackprop.quantities.base import Scale
 from gbackprop.testing.diagnosis.arguments import Change, Edit, on_subject
-from gbackprop.testing.diagnosis.terms import scalars_of
+from gbackprop.testing.diagnosis.terms import constants_of, scalars_of
 from gbackprop.testing.probe import Probe
 
 Method = Callable[..., Any]
@@ -112,9 +112,10 @@ DRAWS: dict[str, tuple[float, Wrapper]] = {
 def _draws(loss: Any) -> dict[str, tuple[float, Wrapper]]:
     """Return edits of draws: other classes, and draws that are as far from the output as options say."""
     powers = {"{} times": 1.0, "1/{} times": -1.0, "√{} times": 0.5, "1/√{} times": -0.5}
-    sizes = {name: size for name, size in scalars_of(loss).items() if size not in (0, 1)}
+    sizes: dict[str, Any] = {name: size for name, size in scalars_of(loss).items() if size not in (0, 1)}
+    sizes |= {name: array for name, array in constants_of(loss) if array.ndim and (array > 0).all()}
     return DRAWS | {
-        f"draws were {form.format(f'({name})' if ' ' in name else name)} as far from the output": (1.4, _of_result(
+        f"draws were {form.format(f'({name})' if ' ' in name else name)} as far from the output": (1.25, _of_result(
             lambda y, f, *_, c=size**power: f + (y - f) * c))
         for name, size in sizes.items() for form, power in powers.items()
     }  # fmt: skip

@@ -43,8 +43,8 @@ class Found:
 class Relations:
     """Both sides of a claim in all trials, and what they are related by."""
 
-    def __init__(self, trials: Sequence[Trial], deadline: float) -> None:
-        self.trials, self.deadline = trials, deadline
+    def __init__(self, trials: Sequence[Trial], deadline: float, sound: Sequence[Trial] = ()) -> None:
+        self.trials, self.deadline, self.sound = trials, deadline, sound  # where the claim holds, and must go on to
         self.wrong = list(dict.fromkeys(name for trial in trials for name in trial.wrong()))
         self.views: dict[tuple[int, str], Terms] = {}
 
@@ -206,6 +206,8 @@ class Relations:
         yield self.held(lambda t, n: (np.ones_like(t.parts[n][0]), _missing(t.parts[n])), "right if {k} were added", 2)
         yield self.held(lambda t, n: (np.eye(t.parts[n][0].shape[-1]) + 0 * t.parts[n][0], _missing(t.parts[n])),
                         "right if {k} were added on the diagonal", 2, True)  # fmt: skip
+        yield self.held(lambda t, n: (((t.parts[n][0] != 0) | (t.parts[n][1] != 0)) * 1.0, _missing(t.parts[n])),
+                        "right if {k} were added where it is not 0", 2, True)  # fmt: skip
         for op in self.changes():
             for side, title in enumerate(("got", "expected")):
                 if not self._trivial(op, side):
@@ -343,7 +345,7 @@ class Relations:
     def held(self, rule: Rule, words: str, cost: float, named: bool = False) -> Found | None:
         """Return a relation if it holds in all trials, with a constant that has a name if it must be `named`."""
         each: dict[str, list[tuple[Trial, float]]] = {}
-        for trial in self.trials:
+        for trial in (*self.trials, *self.sound):
             for name in self.wrong:
                 constant = self._constant(trial, name, rule)
                 if constant is None:

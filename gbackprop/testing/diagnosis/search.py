@@ -22,7 +22,18 @@ from gbackprop.testing.diagnosis.care import inherited, of_care, of_methods, wra
 from gbackprop.testing.diagnosis.options import of_defaults, of_leaves, of_options, with_option, with_parameter
 from gbackprop.testing.diagnosis.relations import ZERO, Found, Relations
 from gbackprop.testing.diagnosis.terms import scalars_of
-from gbackprop.testing.diagnosis.trials import Check, Sides, Trial, holds, largest, met, parts_of, sides, trials_of
+from gbackprop.testing.diagnosis.trials import (
+    Check,
+    Sides,
+    Trial,
+    holds,
+    largest,
+    met,
+    parts_of,
+    sides,
+    trials_of,
+    with_other_reduction,
+)
 from gbackprop.testing.loss_probe import LossProbe
 from gbackprop.testing.probe import Probe, is_container
 from gbackprop.testing.report import Proposal
@@ -76,11 +87,14 @@ class _Search:
     def __init__(self, check: Check, subject: Any, method: str, claim: str) -> None:
         self.check, self.subject, self.method, self.claim = check, subject, method, claim
         self.deadline = perf_counter() + SECONDS
-        self.take(list(islice(trials_of(check, subject, method, claim), TRIALS)))
+        trials = list(islice(trials_of(check, subject, method, claim), TRIALS))
+        other = with_other_reduction(check, trials[0], subject, method, claim) if trials else None
+        self.sound = [] if other is None else [other] if holds(other.evaluation) else []
+        self.take(trials + [other] * (other is not None and not self.sound))
 
     def take(self, trials: list[Trial]) -> None:
         """Go on with these trials."""
-        self.trials, self.relations = trials, Relations(trials, self.deadline)
+        self.trials, self.relations = trials, Relations(trials, self.deadline, self.sound)
 
     def found(self) -> list[Found]:
         """Return the edits of the first kind that has any."""
@@ -205,7 +219,7 @@ class _Search:
 
     def optional(self) -> Iterator[Found | None]:
         """Edits of the options and parameters of the subject."""
-        for cost, words, change in of_options(self.subject):
+        for cost, words, change in of_options(self.subject) if self.method != "draw" else ():  # as is the density
             if perf_counter() > self.deadline:
                 return
             if not self.relations.wrong:

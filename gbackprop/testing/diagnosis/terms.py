@@ -78,14 +78,15 @@ def _arrays(part: Any) -> Iterator[tuple[str, np.ndarray]]:
         elif part.target.dtype.kind in "iu":
             classes = part.output.shape[1]
             yield "one-hot target", np.moveaxis(np.eye(classes)[part.target % classes], -1, 1)
-            weights = [(name, value) for name, value in _constants(part.loss) if value.shape == (classes,)]
+            weights = [(name, value) for name, value in constants_of(part.loss) if value.shape == (classes,)]
             yield from ((f"{name}[target]", value[part.target % classes]) for name, value in weights)
     if isinstance(part, (Probe, LossProbe)):
-        yield from _constants(part.layer if isinstance(part, Probe) else part.loss)
+        yield from constants_of(part.layer if isinstance(part, Probe) else part.loss)
 
 
-def _constants(owner: Any) -> Iterator[tuple[str, np.ndarray]]:
+def constants_of(owner: Any) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the arrays, and the tuples and lists of numbers, of an owner and its class, its buffers and parameters."""
+    owner = owner.layer if isinstance(owner, Flat) else owner
     own = {name: value for kind in type(owner).__mro__ for name, value in vars(kind).items()} | vars(owner)
     own |= {name: value for group in ("buffers", "parameters") for name, value in getattr(owner, group, {}).items()}
     for name, value in own.items():
@@ -99,7 +100,7 @@ def _with_options(title: str, array: np.ndarray, owner: Any) -> Iterator[tuple[s
     options = [(name, value) for name, value in vars(owner).items() if isinstance(value, float) and value not in (0, 1)]
     yield from [(f"[{title} > 0]", array > 0)] if options else []  # the usual one, before those that equal it here
     for name, value in options:
-        yield f"({name} {title})", value * array
+        yield from ((f"({name} {title})", value * array), (f"({name}² + {title}²)", value**2 + array**2))
         yield f"{title} clipped to ±{name}", np.clip(array, -abs(value), abs(value))
         yield from ((f"[{title} > {name}]", array > value), (f"[|{title}| > {name}]", np.abs(array) > value))
 
@@ -204,6 +205,7 @@ def quantities_of(arguments: tuple[Any, ...], name: str) -> Terms:
             parts = setting.oracle.parts[parameter]
             mean = parts.gradients.mean(0)
             found |= {"mean ∇ℓ": mean, "‖mean ∇ℓ‖": np.sqrt((mean**2).sum())}
+            found["‖gradient‖"] = parts.factor * parts.batch * found["‖mean ∇ℓ‖"]
             named = {"∇ℓ": parts.gradients, "J": parts.jacobians, "Sᵀ J": _rooted(parts),
                      "(∇ℓ − mean)": parts.gradients - mean}  # fmt: skip
             found |= {key: value for title, each in named.items() for key, value in _reductions(title, each)}
@@ -212,7 +214,7 @@ def quantities_of(arguments: tuple[Any, ...], name: str) -> Terms:
 
 def basic(terms: Terms) -> Terms:
     """Return the quantities, and the mean gradient, of what `quantities_of` returns."""
-    return {name: array for name, array in terms.items() if name in ORACLES or name == "mean ∇ℓ"}
+    return {name: terms[name] for name in ("mean ∇ℓ", *ORACLES) if name in terms}
 
 
 def _rooted(parts: Parts) -> np.ndarray:
@@ -276,6 +278,7 @@ def _shapes(name: str, shape: tuple[int, ...]) -> Sizes:
 
 def scalars_of(subject: Any) -> Sizes:
     """Return the numbers among public attributes, buffers and parameters of a subject, and the entries of tuples."""
+    subject = subject.layer if isinstance(subject, Flat) else subject
     own = {key: value for kind in reversed(type(subject).__mro__) for key, value in vars(kind).items()} | vars(subject)
     own |= {key: value for group in ("buffers", "parameters") for key, value in getattr(subject, group, {}).items()}
     own = {key: value.item() if isinstance(value, np.ndarray) and value.size == 1 else value

@@ -38,16 +38,22 @@ class SoughtClaims(Claims):
 
     watching = True
 
-    def __init__(self, method: str, claim: str, batch: int, rng: np.random.Generator, suffix: str = "") -> None:
+    def __init__(
+        self, method: str, claim: str, batch: int, rng: np.random.Generator, suffix: str = "", other: bool = False
+    ) -> None:
         super().__init__("", suffix=suffix)
-        self.method, self.claim, self.batch, self.rng = method, claim, batch, rng
+        self.method, self.claim, self.batch, self.rng, self.other = method, claim, batch, rng, other
         self.size, self.met = [0], list[Evaluation]()
 
     def part(self, suffix: str) -> SoughtClaims:
         """Return a watch for the same claim."""
-        found = SoughtClaims(self.method, self.claim, self.batch, self.rng, suffix)
+        found = SoughtClaims(self.method, self.claim, self.batch, self.rng, suffix, self.other)
         found.size, found.met = self.size, self.met
         return found
+
+    def reduced(self, setting: Any) -> Any:
+        """Return the setting, with the other reduction of its loss if that is asked for."""
+        return setting.reduced("sum" if setting.loss.reduction == "mean" else "mean") if self.other else setting
 
     def fresh(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
         """Return other samples: of the first array numbers between the given ones, of others whole samples."""
@@ -209,10 +215,15 @@ def largest(x: np.ndarray) -> float:
     return size if np.isfinite(size) else float(np.max(np.nan_to_num(np.abs(x), posinf=np.finfo(float).max), initial=0))
 
 
-def met(check: Check, subject: Any, method: str, claim: str, batch: int, seed: int) -> Trial | None:
-    """Return the evaluation of a claim in a check of a subject, or None if the check does not come to it."""
+def met(
+    check: Check, subject: Any, method: str, claim: str, batch: int, seed: int, other: bool = False
+) -> Trial | None:
+    """Return the evaluation of a claim in a check of a subject, or None if the check does not come to it.
+
+    It is that with the `other` reduction of the loss, if asked for.
+    """
     rng = np.random.default_rng([seed, batch])
-    watch = SoughtClaims(method, claim, batch, rng)
+    watch = SoughtClaims(method, claim, batch, rng, other=other)
     try:
         check(watch, subject, rng)
     except _MetError:
@@ -220,6 +231,14 @@ def met(check: Check, subject: Any, method: str, claim: str, batch: int, seed: i
     except Exception:  # an edit may be nonsense
         return None
     return None
+
+
+def with_other_reduction(check: Check, trial: Trial, subject: Any, method: str, claim: str) -> Trial | None:
+    """Return a trial with the other reduction of the loss, of a claim on the same parts that has sizes R; or None."""
+    if "R" not in trial.sizes:
+        return None
+    found = met(check, subject, method, claim, BATCHES[-1], len(BATCHES), other=True)
+    return found if found is not None and set(found.parts) == set(trial.parts) else None
 
 
 def trials_of(check: Check, subject: Any, method: str, claim: str) -> Iterator[Trial]:
