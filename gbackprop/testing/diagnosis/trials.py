@@ -18,6 +18,8 @@ from gbackprop.testing.diagnosis.terms import Terms, arrays_of, quantities_of, s
 from gbackprop.testing.flat import Flat
 from gbackprop.testing.loss_probe import LossProbe
 from gbackprop.testing.probe import Probe
+from gbackprop.testing.runs import Runs
+from gbackprop.testing.setting import CheckedNetwork
 
 BATCHES = (0, 2, 7, 4)
 """The sizes of the batches of trials; 0 is that of the check. They differ from 3, which is many another size."""
@@ -234,8 +236,8 @@ def met(
 
 
 def with_other_reduction(check: Check, trial: Trial, subject: Any, method: str, claim: str) -> Trial | None:
-    """Return a trial with the other reduction of the loss, of a claim on the same parts that has sizes R; or None."""
-    if "R" not in trial.sizes:
+    """Return a trial with the other reduction of the loss, of a claim on the same parts of a network; or None."""
+    if not any(isinstance(part, (CheckedNetwork, Runs)) for part in trial.evaluation.arguments):
         return None
     found = met(check, subject, method, claim, BATCHES[-1], len(BATCHES), other=True)
     return found if found is not None and set(found.parts) == set(trial.parts) else None
