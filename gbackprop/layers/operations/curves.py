@@ -6,6 +6,8 @@ from math import inf, pi
 from numbers import Real
 from typing import Any
 
+import numpy as np
+
 from gbackprop.array import Array, array_module, is_array, like, scipy_module
 from gbackprop.calculus.layer import Shape
 from gbackprop.layers.operations.axes import broadcast
@@ -69,6 +71,22 @@ def _inverse(x: Array) -> Array:
     return xp.where(x == 0, 0, 1 / xp.where(x == 0, 1, x))
 
 
+def _bend_of_log(name: str, x: Array) -> Array:
+    """Return −1/x². Where x² overflows, as of a sum of exponentials above e^44 in float32, 0 would be wrong: the slopes
+    that multiply it are as large as x. That is an error; NaN where the host would have to wait for it."""
+    with np.errstate(over="ignore"):
+        square = x * x
+    if not isinstance(x, np.ndarray):
+        xp = array_module(x)
+        return xp.where(xp.isinf(square), xp.nan, -1 / square)
+    if x.dtype.kind == "f" and np.isinf(square).any() and np.isfinite(x).all():
+        raise ValueError(
+            f"{name}: expected numbers whose squares {x.dtype} has, as its second derivative needs, got "
+            f"{float(abs(x).max()):.3g}; subtract the largest before exp, as in exp(f − max f)"
+        )
+    return -1 / square
+
+
 def _full(x: Array, value: float) -> Array:
     return array_module(x).full_like(x, value)
 
@@ -86,9 +104,9 @@ CURVES = table(
     CurveRow("expm1", "np.expm1({0})", "y = eˣ − 1; eˣ g; eˣ g", _xp("expm1"),
              lambda x, y, o: y + 1, lambda x, y, o: y + 1, cost=SOME),
     CurveRow("log", "np.log({0})", f"y = log(x); 1/x g; −1/x² g; {POSITIVE}", _xp("log"),
-             lambda x, y, o: 1 / x, lambda x, y, o: -1 / (x * x), cost=SOME),
+             lambda x, y, o: 1 / x, lambda x, y, o: _bend_of_log("log", x), cost=SOME),
     CurveRow("log1p", "np.log1p({0})", "y = log(1 + x); 1/(1 + x) g; −1/(1 + x)² g; x > −0.99", _xp("log1p"),
-             lambda x, y, o: 1 / (1 + x), lambda x, y, o: -1 / ((1 + x) * (1 + x)), cost=SOME),
+             lambda x, y, o: 1 / (1 + x), lambda x, y, o: _bend_of_log("log1p", 1 + x), cost=SOME),
     CurveRow("sqrt", "np.sqrt({0})", f"y = √(x); 0.5/y g; −0.25/(x y) g; {POSITIVE}", _xp("sqrt"),
              lambda x, y, o: 0.5 / y, lambda x, y, o: -0.25 / (x * y),
              ties="infinite at 0, as in torch", cost=FEW),
