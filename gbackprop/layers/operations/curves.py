@@ -72,8 +72,10 @@ def _inverse(x: Array) -> Array:
 
 
 def _bend_of_log(name: str, x: Array) -> Array:
-    """Return −1/x². Where x² overflows, as of a sum of exponentials above e^44 in float32, 0 would be wrong: the slopes
-    that multiply it are as large as x. That is an error; NaN where the host would have to wait for it."""
+    """Return −1/x², an error where x² overflows; NaN where the host would have to wait for that.
+
+    Of a sum of exponentials above e^44 in float32 0 would be wrong: the slopes that multiply it are as large as x.
+    """
     with np.errstate(over="ignore"):
         square = x * x
     if not isinstance(x, np.ndarray):

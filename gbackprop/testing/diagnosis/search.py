@@ -89,8 +89,9 @@ class _Search:
         self.deadline = perf_counter() + SECONDS
         trials = list(islice(trials_of(check, subject, method, claim), TRIALS))
         other = with_other_reduction(check, trials[0], subject, method, claim) if trials else None
-        self.sound = [] if other is None else [other] if holds(other.evaluation) else []
-        self.take(trials + [other] * (other is not None and not self.sound))
+        others = [] if other is None else [other]
+        self.sound = [trial for trial in others if holds(trial.evaluation)]
+        self.take(trials if self.sound else trials + others)
 
     def take(self, trials: list[Trial]) -> None:
         """Go on with these trials."""
