@@ -130,9 +130,9 @@ class Claims:
         """Return the arrays of a batch as they are; other samples where a failed claim is looked at again."""
         return arrays
 
-    def reduced(self, setting: Any) -> Any:
-        """Return a setting as it is; with the other reduction of its loss where a failed claim is looked at again."""
-        return setting
+    def reduced(self, subject: Any) -> Any:
+        """Return a loss, or a setting with one, as it is; with the other reduction where a failed claim is tried again."""
+        return subject
 
     def part(self, suffix: str) -> Claims:
         """Return claims of the same subject with a suffix, whose failures are apart."""

@@ -68,7 +68,7 @@ def check_loss(
     """
 
     def check(claims: Claims, subject: Loss, rng: np.random.Generator) -> None:
-        claims.attempt("loss", "can be checked", _check, claims, subject, output, target, rng, reference)
+        claims.attempt("loss", "can be checked", _check, claims, claims.reduced(subject), output, target, rng, reference)
 
     claims = Claims(repr(loss), REQUIRED, why=partial(diagnose, check, loss))
     check(claims, loss, np.random.default_rng(rng))

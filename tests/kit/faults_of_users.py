@@ -696,7 +696,7 @@ USERS = {
     ),
     "join: cross terms twice": (join(residual=crossed), "divided by 2, in input 0 and 1, input 1 and 0"),
     "loss: weights of the sides exchanged": (
-        loss(wrong(Expectile, gradients=lambda s, f, y: Expectile(tau=1 - s.tau).gradients(f, y)), 4),
+        loss(wrong(Expectile, gradients=lambda s, f, y: Expectile(s.reduction, tau=1 - s.tau).gradients(f, y)), 4),
         "divided by (1 − tau) · 1/tau where [(f − target) > 0], and divided by tau · 1/(1 − tau) elsewhere",
     ),
     "loss: weight of one side lost": (
@@ -704,7 +704,7 @@ USERS = {
         "multiplied by (1 − tau) = 0.3 except where [(f − target) > 0]",
     ),
     "loss: missing c": (
-        log_cosh_with(gradients=lambda s, f, y: np.tanh(f - y)), "divided by (output features) = 4",
+        log_cosh_with(gradients=lambda s, f, y: np.tanh(f - y)), "multiplied by c = 0.25",
     ),
     "loss: wrong sign": (log_cosh_with(gradients=lambda s, f, y: -LogCosh.gradients(s, f, y)), "sign"),
     "loss: square lost": (log_cosh_with(second=lambda s, f, y: 1 - np.tanh(f - y)), "tanh"),

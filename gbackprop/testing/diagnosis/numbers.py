@@ -64,10 +64,11 @@ def factor(values: Sequence[float], sizes: Sequence[Sizes], tolerance: float) ->
     """Return cost and words of what to do with a result: "multiplied by …" or "divided by …"."""
     ways = {"multiplied by": values, "divided by": [1 / value if value else 0.0 for value in values]}
     known = [(recognized(each, sizes, tolerance), way) for way, each in ways.items()]
-    ranked = sorted((found[0], len(found[1]), f"{way} {found[1]}") for found, way in known if found is not None)
-    if not ranked:
+    found = [(each[0], each[1].startswith("1/"), len(each[1]), f"{way} {each[1]}") for each, way in known if each]
+    if not found:
         return None
-    return ranked[0][0], OPPOSITE if ranked[0][2].endswith("ed by -1") else ranked[0][2]
+    cost, *_, words = min(found)
+    return cost, OPPOSITE if words.endswith("ed by -1") else words
 
 
 def _same(values: np.ndarray, tolerance: float) -> bool:

@@ -28,6 +28,9 @@ MOST_PARTS = 12
 
 JOINED: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {"·": np.multiply, "+": np.add, "−": np.subtract}
 
+NOTHING = 1e-10
+"""The size, beside both sides of a claim, of arrays made of these that say nothing."""
+
 ZERO = "left out: what is got is 0 everywhere"
 """The words of a result of zeros, that say nothing of what is left out."""
 
@@ -390,6 +393,8 @@ class Relations:
             return None
         if not largest(a) and not largest(b):
             return 0.0
+        if min(largest(a), largest(b)) <= NOTHING * max(map(largest, trial.parts[name])):
+            return None  # what rounding leaves, of a mean that is 0
         fits = np.isfinite(constant) and constant and trial.near(name, constant * a, b)
         return constant if fits else None
 

@@ -131,7 +131,7 @@ def library(terms: Terms, shape: tuple[int, ...]) -> Terms:
     for i, j in combinations(range(len(shape)), 2) if len(shape) > 2 else ():
         if shape[i] == shape[j] > 1 and i:
             wide = [shape[axis] if axis in (i, j) else 1 for axis in range(len(shape))]
-            found["I" if j == i + 1 == len(shape) - 1 else f"I along {i}, {j}"] = np.eye(shape[i]).reshape(wide)
+            found["I" if len(shape) == 3 else f"I along {i}, {j}"] = np.eye(shape[i]).reshape(wide)
     for form, function in {"{}": np.copy, **FUNCTIONS}.items():
         for name, array in terms.items():
             inner = name[0] == "⟨" and form not in ("{}²", "1/{}")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import asnumpy
+from gbackprop.losses.base import Loss
 from gbackprop.testing.claims import Claims, Compared, Evaluation, NotGivenError
 from gbackprop.testing.diagnosis.numbers import Sizes
 from gbackprop.testing.diagnosis.terms import Terms, arrays_of, quantities_of, sizes_of
@@ -53,9 +54,13 @@ class SoughtClaims(Claims):
         found.size, found.met = self.size, self.met
         return found
 
-    def reduced(self, setting: Any) -> Any:
-        """Return the setting, with the other reduction of its loss if that is asked for."""
-        return setting.reduced("sum" if setting.loss.reduction == "mean" else "mean") if self.other else setting
+    def reduced(self, subject: Any) -> Any:
+        """Return a loss, or a setting with one, with the other reduction if that is asked for."""
+        if not self.other:
+            return subject
+        loss = copy.copy(getattr(subject, "loss", subject))
+        loss.reduction = "sum" if loss.reduction == "mean" else "mean"
+        return loss if isinstance(subject, Loss) else replace(subject, loss=loss)
 
     def fresh(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
         """Return other samples: of the first array numbers between the given ones, of others whole samples."""
@@ -106,7 +111,10 @@ class Trial:
     @cached_property
     def sizes(self) -> Sizes:
         """Named sizes and options."""
-        return {"N": float(self.size), **sizes_of(self.evaluation.arguments)}
+        found = {"N": float(self.size), **sizes_of(self.evaluation.arguments)}
+        if not any(isinstance(part, str) for part in self.evaluation.arguments):  # the method of a reduction of columns
+            found.pop("V", None)
+        return found
 
     @cached_property
     def terms(self) -> Terms:
@@ -236,8 +244,12 @@ def met(
 
 
 def with_other_reduction(check: Check, trial: Trial, subject: Any, method: str, claim: str) -> Trial | None:
-    """Return a trial with the other reduction of the loss, of a claim on the same parts of a network; or None."""
-    if not any(isinstance(part, (CheckedNetwork, Runs)) for part in trial.evaluation.arguments):
+    """Return a trial with the other reduction of the loss, of a claim on the same parts; or None without a loss.
+
+    A plain definition of `values` is that of the reduction with which it was given.
+    """
+    kinds = (CheckedNetwork, Runs, LossProbe)
+    if method == "values" or not any(isinstance(part, kinds) for part in trial.evaluation.arguments):
         return None
     found = met(check, subject, method, claim, BATCHES[-1], len(BATCHES), other=True)
     return found if found is not None and set(found.parts) == set(trial.parts) else None
