@@ -131,7 +131,7 @@ class Claims:
         return arrays
 
     def reduced(self, subject: Any) -> Any:
-        """Return a loss, or a setting with one, as it is; with the other reduction where a failed claim is tried again."""
+        """Return a loss, or a setting with one, as it is; reduced otherwise where a failed claim is tried again."""
         return subject
 
     def part(self, suffix: str) -> Claims:

@@ -68,7 +68,8 @@ def check_loss(
     """
 
     def check(claims: Claims, subject: Loss, rng: np.random.Generator) -> None:
-        claims.attempt("loss", "can be checked", _check, claims, claims.reduced(subject), output, target, rng, reference)
+        given = claims, claims.reduced(subject), output, target, rng, reference
+        claims.attempt("loss", "can be checked", _check, *given)
 
     claims = Claims(repr(loss), REQUIRED, why=partial(diagnose, check, loss))
     check(claims, loss, np.random.default_rng(rng))
