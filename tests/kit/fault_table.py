@@ -28,7 +28,7 @@ RAISED = ("takes the batch", "can be checked", "can be computed", "can be moved"
 def planted(fault, diagnosed=False):
     """Return the report of a fault's check while the fault is there, if asked for with the diagnosis of failures."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "SECONDS", 60)  # the same proposals on a slow machine
+        patch.setattr(search, "SECONDS", 15)  # the same proposals on a slow machine
         plant(patch, fault)
         report = fault.check()
         return report.diagnose() if diagnosed else report

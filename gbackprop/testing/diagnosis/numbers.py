@@ -95,7 +95,7 @@ def monomials(sizes: Sequence[Sizes]) -> tuple[list[tuple[float, str]], np.ndarr
         column = np.array([each[name] for each in sizes], dtype=float)
         for power, form in POWERS.items():
             words = form.format(f"({name})" if " " in name else name)
-            rare = 0.5 * name.endswith("features − 1") + 1.0 * name.endswith("features − 1)") + 0.2 * (name == "M")
+            rare = 0.5 * name.endswith("features − 1") + 1.0 * name.endswith("features − 1)")
             told.append((0.9 + 0.02 * rank + 0.3 * (abs(power) != 1) + rare, words))
             columns.append(column**power)
             owners.append(rank)

@@ -361,6 +361,8 @@ class Relations:
         for name, found in each.items():
             own = [trial.compared.sizes.get(name.partition("/")[0], {}) if trial.compared else {} for trial, _ in found]
             sizes = [{**first, **trial.sizes, **first} for first, (trial, _) in zip(own, found, strict=True)]
+            for named_sizes in sizes if say is recognized else ():  # the number of draws is a factor, and in no term
+                named_sizes.pop("M", None)
             known = say([constant for _, constant in found], sizes, tolerance)
             if known is None or (known[0] >= UNNAMED and (named or len(found) < 2)):
                 return None
