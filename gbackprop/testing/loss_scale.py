@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from math import prod
+from typing import Literal
 
 import numpy as np
 
@@ -56,14 +57,24 @@ def _divisor(loss: Loss, target: np.ndarray) -> float:
         return 0.0
 
 
+def takes_reduction(loss: Loss) -> bool:
+    """Return whether the reduction is an argument of a loss."""
+    arguments = inspect.signature(type(loss).__init__).parameters.values()
+    return any(each.name == "reduction" or each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in arguments)
+
+
+def with_reduction(loss: Loss, reduction: Literal["mean", "sum"]) -> Loss:
+    """Return a copy of a loss with another reduction."""
+    twin = copy.copy(loss)
+    twin.reduction = reduction
+    return twin
+
+
 def _both(loss: Loss) -> tuple[Loss, Loss]:
     """Return a loss with "mean" and with "sum"."""
-    arguments = inspect.signature(type(loss).__init__).parameters.values()
-    if not any(each.name == "reduction" or each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in arguments):
+    if not takes_reduction(loss):
         raise NotGivenError(f"has the reduction {loss.reduction!r} alone")
-    mean, total = copy.copy(loss), copy.copy(loss)
-    mean.reduction, total.reduction = "mean", "sum"
-    return mean, total
+    return with_reduction(loss, "mean"), with_reduction(loss, "sum")
 
 
 def _weights(loss: Loss, shape: tuple[int, ...]) -> float:

@@ -28,6 +28,7 @@ from gbackprop.quantities.result import Result
 from gbackprop.testing.claims import MOVED, ROUNDINGS, UNIT, NotGivenError, both, moved, rounding_of
 from gbackprop.testing.complex_steps import complex_copy, passes
 from gbackprop.testing.differences import derivative
+from gbackprop.testing.loss_scale import with_reduction
 from gbackprop.testing.oracles import Definition, Dense
 from gbackprop.testing.points import BEYOND, is_beyond, largest, size_of
 from gbackprop.testing.probe import one_batch, twin_of
@@ -121,9 +122,7 @@ class CheckedNetwork:
 
     def reduced(self, reduction: Literal["mean", "sum"]) -> CheckedNetwork:
         """Return the setting with another reduction of the loss."""
-        loss = copy.copy(self.loss)
-        loss.reduction = reduction
-        return replace(self, loss=loss)
+        return replace(self, loss=with_reduction(self.loss, reduction))
 
     def cast(self, dtype: Any) -> CheckedNetwork:
         """Return the setting in another dtype."""

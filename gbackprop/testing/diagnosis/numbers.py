@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache
@@ -14,7 +15,7 @@ Sizes = dict[str, float]
 
 POWERS = {1.0: "{}", -1.0: "1/{}", 0.5: "√{}", -0.5: "1/√{}", 2.0: "{}²", -2.0: "1/{}²"}
 
-SHAPES = ("axis", "features", "positions", "V", "M")
+SHAPES = {"axis", "features", "positions", "V", "M"}
 """Words in the names of sizes that a number may be by chance."""
 
 OPPOSITE = "it had the other sign"
@@ -103,7 +104,7 @@ def monomials(sizes: Sequence[Sizes]) -> tuple[list[tuple[float, str]], np.ndarr
     both = (sorted((told[i], told[j]), key=lambda each: each[1].startswith("1/")) for i, j in pairs)
     products = [(one[0] + other[0] + 0.5, f"{one[1]} · {other[1]}") for one, other in both]
     fixed = [not np.ptp(column) for column in columns]  # by chance many a number is a product with such a size
-    products = [(cost + 0.8 * (fixed[i] and fixed[j] and any(map(words.count, SHAPES))), words)
+    products = [(cost + 0.8 * (fixed[i] and fixed[j] and not SHAPES.isdisjoint(re.findall(r"\w+", words))), words)
                 for (cost, words), (i, j) in zip(products, pairs, strict=True)]  # fmt: skip
     values, at = np.stack(columns), np.array(pairs, dtype=int).reshape(-1, 2)
     told = [(cost, words and f"{words} = {first:.6g}") for (cost, words), first in zip(told, values[:, 0], strict=True)]

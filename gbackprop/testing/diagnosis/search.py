@@ -237,7 +237,7 @@ class _Search:
     def _holds(self, change: Change) -> bool:
         """Return whether the claim holds in all trials at arguments that are changed."""
         try:
-            return all(holds(trial.at(change), unless_given=False) for trial in self.trials)
+            return all(holds(trial.at(change), if_not_given=False) for trial in self.trials)
         except Exception:  # an edit that does not fit
             return False
 

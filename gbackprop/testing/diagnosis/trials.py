@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from gbackprop.array import asnumpy
-from gbackprop.losses.base import Loss
 from gbackprop.testing.claims import Claims, Compared, Evaluation, NotGivenError
 from gbackprop.testing.diagnosis.numbers import Sizes
 from gbackprop.testing.diagnosis.terms import Terms, arrays_of, quantities_of, sizes_of
 from gbackprop.testing.flat import Flat
 from gbackprop.testing.loss_probe import LossProbe
+from gbackprop.testing.loss_scale import takes_reduction, with_reduction
 from gbackprop.testing.probe import Probe
 from gbackprop.testing.runs import Runs
 from gbackprop.testing.setting import CheckedNetwork
@@ -55,12 +55,12 @@ class SoughtClaims(Claims):
         return found
 
     def reduced(self, subject: Any) -> Any:
-        """Return a loss, or a setting with one, with the other reduction if that is asked for."""
-        if not self.other:
+        """Return a loss, or a setting with one, with the other reduction if that is asked for and an argument of it."""
+        loss = getattr(subject, "loss", subject)
+        if not self.other or not takes_reduction(loss):
             return subject
-        loss = copy.copy(getattr(subject, "loss", subject))
-        loss.reduction = "sum" if loss.reduction == "mean" else "mean"
-        return loss if isinstance(subject, Loss) else replace(subject, loss=loss)
+        other: Literal["mean", "sum"] = "sum" if loss.reduction == "mean" else "mean"
+        return with_reduction(subject, other) if subject is loss else subject.reduced(other)
 
     def fresh(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
         """Return other samples: of the first array numbers between the given ones, of others whole samples."""
@@ -174,12 +174,12 @@ def sides(evaluation: Evaluation) -> Compared | None:
     return found if isinstance(found, Compared) else None
 
 
-def holds(evaluation: Evaluation, unless_given: bool = True) -> bool:
-    """Return whether a claim holds; `unless_given` is for one that is not given, which does not fail."""
+def holds(evaluation: Evaluation, if_not_given: bool = True) -> bool:
+    """Return whether a claim holds, and `if_not_given` of one that is not given, which does not fail either."""
     try:
         return evaluation.holds()
     except NotGivenError:
-        return unless_given
+        return if_not_given
     except Exception:  # whatever an edit leads to
         return False
 
