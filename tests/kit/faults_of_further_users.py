@@ -1,7 +1,7 @@
 """Further wrong lines of users: terms of several factors, and edits of a method's parts."""
 
 import numpy as np
-from faults_of_users import Smoothed, batch, jacobian, layer, loss, own, quantity, wrong
+from faults_of_users import Gated, Smoothed, batch, jacobian, layer, loss, own, quantity, wrong
 from scipy import special
 
 from gbackprop import layers as L
@@ -232,15 +232,10 @@ class Outer3(ParameterJacobian):
         return np.einsum("vno,i,nj->vnoij", mat, self.a, self.x)
 
 
-class Damped(Layer):
+class Damped(Gated):
     """y = a + 0.3 b, without 0.3 on the way back."""
 
-    alpha = 0.3
-
-    def output_shape(self, a, b):
-        if a != b:
-            raise ValueError(f"expected equal shapes, got {a} and {b}")
-        return a
+    alpha, curvature = 0.3, "zero"
 
     def forward(self, a, b):
         return a + a.dtype.type(self.alpha) * b, None
@@ -261,7 +256,7 @@ class Shifted(Layer):
         return x * (1 + self.gain).astype(x.real.dtype), None
 
     def jmp(self, saved, mat):
-        return mat * (1 + self.gain).astype(mat.dtype)
+        return self.forward(mat)[0]
 
     mjp = jmp
 
@@ -280,6 +275,13 @@ class Lorentz(ElementwiseLoss):
         return (output - target) * self.summed_weight(output.shape[1:])
 
 
+# The mean of ½ (f − y)² over 3 outputs, whose gradient is that of (f − y)²; there is no sum.
+Alone = wrong(
+    ElementwiseLoss, __init__=lambda self: ElementwiseLoss.__init__(self, "mean"),
+    values=lambda self, f, y: self.summed(0.5 * (f - y) ** 2), gradients=lambda self, f, y: 2 * (f - y) / 3,
+)  # fmt: skip
+
+
 def kept(power, statistics, finish, definition, c=2):
     return quantity(wrong(own(power, "batch", definition, finish, c=c), needs=statistics))
 
@@ -289,9 +291,7 @@ FURTHER = {
     "layer: a number in a buffer": (layer(WithoutBeta, 3, 4), "multiplied by beta = 1.3"),
     "layer: a factor that is no constant": (layer(Steered, 4), "right if q along 2 · (x − q along 1) were added"),
     "layer: 2 for a coefficient": (layer(Quadratic, 4), "p[2]"),
-    "layer: a comb for bands": (
-        layer(Bands, 6), "multiplied by gain repeated along 1 and divided by gain tiled along 1",
-    ),
+    "layer: a comb for bands": (layer(Bands, 6), "by gain repeated along 1 and divided by gain tiled along 1"),
     "layer: taps one step late": (layer(jacobian("w", Smoothed, late), 7), "moved on by one"),
     "layer: squares of positions": (layer(jacobian("w", Smoothed, apart, "square"), 7), "it were the inherited one"),
     "layer: three axes, two exchanged": (layer(Forms, 3), "if w were transposed in its last two axes"),

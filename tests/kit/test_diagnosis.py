@@ -5,11 +5,11 @@ import io
 import numpy as np
 import pytest
 from common import one_in
-from faults_of_further_users import FURTHER
+from faults_of_further_users import FURTHER, Alone
 from faults_of_users import USERS, SnakeWithoutA, batch
 
 from gbackprop import Sequential, layers, losses
-from gbackprop.testing import check_layer, check_network, check_operator
+from gbackprop.testing import check_layer, check_loss, check_network, check_operator
 from gbackprop.testing.audit.findings import Auditor
 from gbackprop.testing.audit.page import page
 from gbackprop.testing.audit.table import Terminal
@@ -28,6 +28,11 @@ def test_a_wrong_line_of_a_user_is_named(name, monkeypatch):
     else:
         assert words in found[0].words, found
         assert len(set(found[0].samples)) > 1, "verified on batches of several sizes"
+
+
+def test_a_loss_of_one_reduction_is_not_tried_with_the_other():
+    row = check_loss(Alone(), batch(3, 3), batch(3, 3, seed=1)).failures[0]
+    assert [each.words for each in row.diagnosis] == ["right if divided by 2"]
 
 
 class Product:

@@ -22,18 +22,7 @@ from gbackprop.testing.diagnosis.care import inherited, of_care, of_methods, wra
 from gbackprop.testing.diagnosis.options import of_defaults, of_leaves, of_options, with_option, with_parameter
 from gbackprop.testing.diagnosis.relations import ZERO, Found, Relations
 from gbackprop.testing.diagnosis.terms import scalars_of
-from gbackprop.testing.diagnosis.trials import (
-    Check,
-    Sides,
-    Trial,
-    holds,
-    largest,
-    met,
-    parts_of,
-    sides,
-    trials_of,
-    with_other_reduction,
-)
+from gbackprop.testing.diagnosis.trials import Check, Sides, Trial, holds, largest, met, parts_of, sides, trials_of
 from gbackprop.testing.loss_probe import LossProbe
 from gbackprop.testing.probe import Probe, is_container
 from gbackprop.testing.report import Proposal
@@ -88,7 +77,7 @@ class _Search:
         self.check, self.subject, self.method, self.claim = check, subject, method, claim
         self.deadline = perf_counter() + SECONDS
         trials = list(islice(trials_of(check, subject, method, claim), TRIALS))
-        other = with_other_reduction(check, trials[0], subject, method, claim) if trials else None
+        other = trials[0].with_other_reduction(check, subject, method, claim) if trials else None
         others = [] if other is None else [other]
         self.sound = [trial for trial in others if holds(trial.evaluation)]
         self.take(trials if self.sound else trials + others)

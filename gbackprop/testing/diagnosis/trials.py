@@ -152,6 +152,17 @@ class Trial:
         """Return the names of the parts that are not equal."""
         return [name for name, (got, want) in self.parts.items() if not self.near(name, got, want)]
 
+    def with_other_reduction(self, check: Check, subject: Any, method: str, claim: str) -> Trial | None:
+        """Return a trial with the other reduction of the loss, of a claim on the same parts; or None without a loss.
+
+        A plain definition of `values` is that of the reduction with which it was given.
+        """
+        kinds = (CheckedNetwork, Runs, LossProbe)
+        if method == "values" or not any(isinstance(part, kinds) for part in self.evaluation.arguments):
+            return None
+        found = met(check, subject, method, claim, BATCHES[-1], len(BATCHES), other=True)
+        return found if found is not None and set(found.parts) == set(self.parts) else None
+
     def at(self, change: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> Evaluation:
         """Return the evaluation at arguments that are changed."""
         return replace(self.evaluation, arguments=change(self.evaluation.arguments))
@@ -241,18 +252,6 @@ def met(
     except Exception:  # an edit may be nonsense
         return None
     return None
-
-
-def with_other_reduction(check: Check, trial: Trial, subject: Any, method: str, claim: str) -> Trial | None:
-    """Return a trial with the other reduction of the loss, of a claim on the same parts; or None without a loss.
-
-    A plain definition of `values` is that of the reduction with which it was given.
-    """
-    kinds = (CheckedNetwork, Runs, LossProbe)
-    if method == "values" or not any(isinstance(part, kinds) for part in trial.evaluation.arguments):
-        return None
-    found = met(check, subject, method, claim, BATCHES[-1], len(BATCHES), other=True)
-    return found if found is not None and set(found.parts) == set(trial.parts) else None
 
 
 def trials_of(check: Check, subject: Any, method: str, claim: str) -> Iterator[Trial]:
