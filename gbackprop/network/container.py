@@ -194,9 +194,10 @@ class Container(Layer):
     def parameter_shapes(self) -> dict[str, Shape]:
         return {name: layer.parameter_shapes()[key] for name, (layer, key) in self.parameters.owners.items()}
 
-    def initialize(self, rng: np.random.Generator) -> None:
+    def initialize(self, rng: int | np.random.Generator | None) -> None:
+        source = generator(rng)
         for _, layer in self.named_layers():
-            layer.initialize(rng)
+            layer.initialize(source)
 
     def freeze(self, *names: str) -> Self:
         """Compute no gradient and no quantity of some parameters from now on; return the network.

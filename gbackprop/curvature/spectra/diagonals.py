@@ -79,14 +79,15 @@ def _hutchinson(products: Products, samples: int, rng: np.random.Generator) -> E
 def _xdiag(products: Products, samples: int, rng: np.random.Generator) -> Estimate:
     """Compute the mean over i of diag(Q₍ᵢ₎ Q₍ᵢ₎ᵀ A) + ω ∘ (I − Q₍ᵢ₎ Q₍ᵢ₎ᵀ) A ω.
 
-    With Z = Aᵀ Q the first is diag(Q Zᵀ) − Q s ∘ Z s; A ω = Q r, of which Q s sᵀ r is beyond Q₍ᵢ₎.
+    With Z = Aᵀ Q the first is diag(Q Zᵀ) − Q s ∘ Z s; with Y = A Ω the second is ω ∘ (y − Q (I − s sᵀ) Qᵀ y).
     """
     omega = products.signs(min(samples // 2, products.n), rng)
-    q, r, s = leave_one_out(products(omega))
-    z = products(q)
+    y = products(omega)
+    q, s = leave_one_out(y)
+    z, x = products(q), q.T @ y
     _check_symmetric(q.T @ z)
-    beyond = q @ s
-    values = (q * z).sum(1, keepdims=True) - beyond * (z @ s) + omega * beyond * (s * r).sum(0)
+    beyond = y - q @ (x - s * (s * x).sum(0))
+    values = (q * z).sum(1, keepdims=True) - (q @ s) * (z @ s) + omega * beyond
     return averaged(values.astype(np.float64))
 
 

@@ -132,7 +132,7 @@ def _lanczos(products: Products, start: Array, steps: int) -> tuple[np.ndarray, 
         known = basis[:, : j + 1]
         w = xp.ascontiguousarray(products(xp.ascontiguousarray(basis[:, j].T)).T)[:, :, None]  # (K, n, 1)
         unit = unit or float(xp.abs(w).max()) or 1.0  # of A, so that no square is beyond the range of its dtype
-        w /= unit
+        w = w / unit  # a new array: the product may be the operator's own, or the basis
         scale = max(scale, float(xp.sqrt((w * w).sum(1)).max()))
         along = known @ w
         _check_symmetric(along[:, :, 0], offs, eps**0.5 * scale)

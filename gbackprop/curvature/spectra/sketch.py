@@ -17,11 +17,12 @@ from gbackprop.array import Array, array_module
 from gbackprop.curvature.spectra.products import Estimate
 
 
-def leave_one_out(product: Array) -> tuple[Array, Array, Array]:
-    """Compute Q (n, k), R (k, k) and S (k, k), whose columns are the sᵢ, of a product Y (n, k) with k ≤ n.
+def leave_one_out(product: Array) -> tuple[Array, Array]:
+    """Compute Q (n, k) and S (k, k), whose columns are the sᵢ, of a product Y (n, k) with k ≤ n.
 
-    R is diag(σ) Vᵀ, of Y's singular values and vectors. Where columns of Y depend on each other, Q has columns of
-    zeros, and sᵢ is zero for each of those columns of Y: Q₍ᵢ₎ spans them all.
+    R is diag(σ) Vᵀ, of Y's singular values and vectors. Where columns of Y depend on each other, up to rounding, Q has
+    columns of zeros, and sᵢ is zero for each of those columns of Y: Q₍ᵢ₎ is Q. The part of Y that Q leaves out may be
+    larger than rounding: it is not zero, and what is beyond Q must be estimated from Y itself.
     """
     xp = array_module(product)
     q, r = xp.linalg.qr(product)
@@ -31,7 +32,7 @@ def leave_one_out(product: Array) -> tuple[Array, Array, Array]:
     least = xp.where(known, sizes, sizes[0]).min()
     alone = 1 - (vt * vt * known[:, None]).sum(0) <= tolerance
     s = vt * xp.where(known, least / xp.where(known, sizes, 1), 0)[:, None] * alone
-    return q @ u * known, sizes[:, None] * vt, s / xp.where(alone, xp.sqrt((s * s).sum(0)), 1)
+    return q @ u * known, s / xp.where(alone, xp.sqrt((s * s).sum(0)), 1)
 
 
 def averaged(values: Any) -> Estimate:

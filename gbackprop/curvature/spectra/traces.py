@@ -75,22 +75,24 @@ def _hutch_plus_plus(products: Products, samples: int, rng: np.random.Generator)
 
 
 def _xtrace(products: Products, samples: int, rng: np.random.Generator) -> Estimate:
-    """Compute the mean over i of tr(Q₍ᵢ₎ᵀ A Q₍ᵢ₎) + c uᵀ A u, with u = ω − Q₍ᵢ₎ Q₍ᵢ₎ᵀ ω and c = (n − k + 1)/‖u‖².
+    """Compute the mean over i of tr(Q₍ᵢ₎ᵀ A Q₍ᵢ₎) + c uᵀ A u, with u = ω − Q₍ᵢ₎ Q₍ᵢ₎ᵀ ω and c = d/‖u‖².
 
-    With w = Qᵀ ω and x = (I − s sᵀ) w, u = ω − Q x; A ω = Q r, with r the column of R.
+    With w = Qᵀ ω and x = (I − s sᵀ) w, u = ω − Q x; d is the number of dimensions beyond Q₍ᵢ₎.
     """
     n, k = products.n, min(samples // 2, products.n)
     omega = products.directions(k, rng) * n**0.5
-    q, r, s = leave_one_out(products(omega))
+    y = products(omega)
+    q, s = leave_one_out(y)
     z = products(q)  # A Q
     h, w = q.T @ z, q.T @ omega
     along = _dots(s, w)
     x = w - s * along.astype(s.dtype)
-    rest = _dots(w, r) - _dots(z.T @ omega, x) - _dots(x, r) + _dots(x, h @ x)  # uᵀ A u
-    square = n - _dots(w, w) + along**2  # ‖u‖²
-    spanned = ~s.any(0)  # A ω depends on the others, as it does if they span A's range: Aᵀ u = 0
-    factor = array_module(s).where(spanned, 0, n - k + 1) / array_module(s).where(spanned, 1, square)
-    return averaged(h.diagonal().sum() - _dots(s, h @ s) + factor * rest)
+    xp, terms = array_module(s), (_dots(omega, y), -_dots(z.T @ omega, x), -_dots(x, q.T @ y), _dots(x, h @ x))
+    rest, largest = sum(terms), sum(map(abs, terms))  # uᵀ A u
+    known = abs(rest) > 16 * float(np.finfo(products.dtype).eps) * largest  # otherwise it is rounding, as u may be
+    square = xp.where(known, n - _dots(w, w) + along**2, 1)  # ‖u‖²
+    beyond = n - q.any(0).sum() + s.any(0)  # d
+    return averaged(h.diagonal().sum() - _dots(s, h @ s) + xp.where(known, beyond / square * rest, 0))
 
 
 def _forms(products: Products, count: int, rng: np.random.Generator, change: Callable[[Array], Array]) -> Array:
