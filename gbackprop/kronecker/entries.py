@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from gbackprop.array import Array, all_finite, array_module, device_of
-from gbackprop.base.checks import check_array, check_same, positive
+from gbackprop.base.checks import check_array, check_floats, check_same, positive
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,11 @@ def entries_of(
     name_a: str, a: Array | None, name_b: str, b: Array, axes: tuple[int, ...], channels: int | None
 ) -> Entries:
     """Return the entries of a block with the square arrays a, of the inputs, and b, of the outputs."""
-    check_array(name_b, b)
+    check_floats(name_b, b)
     _check_square(name_b, b, axes, "O")
     groups, outputs, inputs = 1 if b.ndim == 2 else b.shape[0], b.shape[-1], 1
     if a is not None:
-        check_array(name_a, a)
+        check_floats(name_a, a)
         check_same(name_a, a, name_b, b)
         _check_square(name_a, a, (b.ndim,), "I")
         if a.shape[:-2] != b.shape[:-2]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar
 
-from gbackprop.array import Array, array_module
+from gbackprop.array import Array, array_module, is_array
 from gbackprop.kronecker import factors
 from gbackprop.kronecker.block import on_own_device
 from gbackprop.kronecker.eigen import EigenKronecker
@@ -28,6 +28,12 @@ class FactoredBlock(SpectralBlock):
     A: Any
     B: Any
     channels_first: Any
+
+    def __post_init__(self) -> None:
+        for name in ("A", "B"):
+            value = getattr(self, name)
+            if is_array(value) and value.dtype.kind in "iub":
+                object.__setattr__(self, name, value.astype("float64"))
 
     @cached_property
     def entries(self) -> Entries:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gbackprop.array import Array
-from gbackprop.base.checks import number
+from gbackprop.base.checks import check_flag, number
 from gbackprop.network import Container
 from gbackprop.optim.base import Optimizer
 from gbackprop.optim.settings import CheckedSetting
@@ -45,7 +45,7 @@ class SGD(Optimizer):
     momentum = CheckedSetting(
         lambda sgd, name, value: _both(number(name, value, least=0, below=1), getattr(sgd, "nesterov", False))[0]
     )
-    nesterov = CheckedSetting(lambda sgd, _, value: _both(sgd.momentum, bool(value))[1])
+    nesterov = CheckedSetting(lambda sgd, name, value: _both(sgd.momentum, _flag(name, value))[1])
 
     def __init__(
         self,
@@ -68,6 +68,11 @@ class SGD(Optimizer):
 
     def _shapes(self, given: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         return super()._shapes(given) if self.momentum else {}
+
+
+def _flag(name: str, value: Any) -> bool:
+    check_flag(name, value)
+    return bool(value)
 
 
 def _both(momentum: float, nesterov: bool) -> tuple[float, bool]:

@@ -138,6 +138,26 @@ def test_norms_of_integers_and_of_grouped_blocks_with_and_without_inputs():
     np.testing.assert_allclose(grouped.frobenius_norm(), 2 * 12**0.5, rtol=1e-12)
 
 
+def test_factors_of_integers_are_those_of_float64_and_other_dtypes_are_refused():
+    a, b, v = np.array([[2, 1], [1, 2]]), np.array([[3, 1], [1, 3]]), np.array([0.5, 0.25, -0.75, 0.9])
+    for left, right in ((a, b), (None, b)):
+        whole = Kronecker(left, right)
+        floats = Kronecker(None if left is None else left.astype("float64"), right.astype("float64"))
+        for value in (
+            lambda each: each.as_linear_operator() @ v[: each.shape[0]],
+            lambda each: each.damped(0.3).to_dense(),
+            lambda each: each.inverse(0.9).to_dense(),
+            lambda each: each.det(),
+            lambda each: (0.5 * each).to_dense(),
+        ):
+            np.testing.assert_array_equal(value(whole), value(floats))
+    stacked = GroupedKronecker(a[None], b[None])
+    np.testing.assert_array_equal(stacked.damped(0.3).to_dense(), Kronecker(a, b).damped(0.3).to_dense())
+    for dtype in ("float16", "complex128"):
+        with pytest.raises(TypeError, match=f"B: expected float32 or float64, got {dtype}"):
+            Kronecker(None, b.astype(dtype)).to_dense()
+
+
 @pytest.mark.parametrize("scale", [1e-30, 1e-10, 1e30])
 def test_norms_in_float32_whose_squares_are_beyond_its_range(scale):
     block = Kronecker(np.eye(3, dtype="float32") / np.float32(scale), np.eye(2, dtype="float32") * np.float32(scale))

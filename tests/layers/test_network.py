@@ -383,6 +383,21 @@ def test_the_methods_of_a_deep_network_are_those_of_its_layers():
     np.testing.assert_array_equal(network(x), flat(x))
 
 
+def test_an_integer_seeds_the_draws_of_a_network_and_of_a_layer():
+    network = gb.Sequential(layers.Linear(3, 2), layers.Linear(2, 2))
+    layer = layers.Linear(3, 2)
+    network.initialize(np.random.default_rng(5))
+    want = {name: value.copy() for name, value in network.parameters.items()}
+    network.initialize(5)
+    layer.initialize(5)
+    for name, value in network.parameters.items():
+        np.testing.assert_array_equal(value, want[name])
+    np.testing.assert_array_equal(layer.parameters["weight"], want["0.weight"])
+    for part in (network, layer):
+        with pytest.raises(ValueError, match="rng: expected None, an integer of at least 0 or a Generator, got -1"):
+            part.initialize(-1)
+
+
 def test_building_a_deep_network_searches_it_once(monkeypatch):
     searches, original = [], gb.Sequential.named_layers
 

@@ -446,6 +446,7 @@ def test_arrays_are_changed_in_place():
 
 BAD = [
     (lambda net: optim.SGD(net.layers, 0.1), TypeError, r"network: expected a network of layers, got tuple"),
+    (lambda net: optim.SGD(net, 0.1, 0.9, nesterov="no"), TypeError, "nesterov: expected True or False, got 'no'"),
     (lambda net: optim.SGD(net, 0.1, nesterov=True), ValueError, r"nesterov: expected a momentum above 0"),
     (lambda net: optim.Preconditioned(net, q.Variance(), 1, 1), TypeError, r"expected one of DiagGGN, .* got"),
     (lambda net: optim.Preconditioned(net, q.KFAC, 1, 1), TypeError, r"quantity: expected one of"),

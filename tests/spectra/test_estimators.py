@@ -112,6 +112,33 @@ def test_low_ranks_are_exact(n, rank, seed):
         assert 0 <= found.error < 1e-8 * scale
 
 
+@pytest.mark.parametrize(("dtype", "large"), [("float32", 1e6), ("float64", 1e15)])
+def test_what_is_small_beside_one_direction_is_estimated(dtype, large):
+    v = np.random.default_rng(1).standard_normal(500)
+    entries = np.ones(500, dtype)
+    entries[0] = large
+    found = diagonal(np.diag(entries), 64, 0, "xdiag")
+    assert (np.abs(found.value - entries)[1:] <= 5 * found.error[1:] + 1e-3).all()
+    assert np.abs(found.value[1:] - 1).max() < 0.5
+    v = (v / np.linalg.norm(v)).astype(dtype)
+    operator = aslinearoperator(np.eye(500, dtype=dtype) + np.dtype(dtype).type(large) * np.outer(v, v))
+    found = trace(operator, "xtrace", 64, 0)
+    assert abs(found.value - large - 500) < 100 * np.finfo(dtype).eps * large
+
+
+@pytest.mark.parametrize("vectors", [1, 2])
+@pytest.mark.parametrize("steps", [1, 3])
+def test_a_density_leaves_the_arrays_of_an_operator_as_they_are(vectors, steps):
+    rng = np.random.default_rng(0)
+    same = LinearOperator((50, 50), matvec=lambda v: v, matmat=lambda v: v, dtype=float)
+    found = density(same, steps, vectors, rng)
+    np.testing.assert_allclose(found.nodes, 1)
+    matrix, buffer = np.diag(np.arange(50.0)), np.zeros((50, vectors))
+    product = lambda v: np.matmul(matrix, v.reshape(50, -1), out=buffer)  # noqa: E731
+    kept = LinearOperator((50, 50), matvec=product, matmat=product, dtype=float)
+    np.testing.assert_allclose(density(kept, steps, vectors, 0).nodes, density(matrix, steps, vectors, 0).nodes)
+
+
 class Signs:
     """A source of one draw of signs."""
 

@@ -123,28 +123,6 @@ def _soft(c: StepReader, a: Any, b: Any) -> str:
     return c.op("add", c.add(Softplus(), difference), c.operand(b, len(c.out.shape)))
 
 
-def compared(sign: int, equal: bool) -> Reader:
-    """Return a reader of a comparison: 1 where sign · (a − b) is positive, or also where it is 0."""
-
-    def read(c: StepReader, a: Any, b: Any) -> str:
-        signs = c.op("sign", joined(c, "subtract", a, b))
-        if equal:  # 1 − [a − b has the other sign]
-            other = c.op("clip", c.op("affine", signs, factor=-sign), least=0.0)
-            return c.op("affine", other, factor=-1, shift=1)
-        return c.op("clip", c.op("affine", signs, factor=sign), least=0.0)
-
-    return read
-
-
-def _equal(c: StepReader, a: Any, b: Any) -> str:
-    signs = c.op("sign", joined(c, "subtract", a, b))
-    return c.op("affine", c.op("square", signs), factor=-1, shift=1)
-
-
-def _unequal(c: StepReader, a: Any, b: Any) -> str:
-    return c.op("square", c.op("sign", joined(c, "subtract", a, b)))
-
-
 def _truth(row: str) -> Reader:
     def read(c: StepReader, a: Any, b: Any) -> str:
         if c.value(a).kind != "b" or c.value(b).kind != "b":
@@ -168,7 +146,7 @@ def _same(c: StepReader, x: Value, *args: Any, **kwargs: Any) -> Value:
 def _cast(c: StepReader, x: Value, dtype: Any) -> Any:
     index = not c.reading.integers.isdisjoint(x.pieces)
     if dtype.kind == "b" and x.kind != "b" and not index:
-        return _unequal(c, x, 0.0)
+        return joined(c, "not_equal", x, 0.0)
     if (index and dtype.kind not in "iu") or (dtype.kind in "iu" and x.kind == "f" and x.data):
         c.refuse(NoDerivativeError, f"astype({dtype}) of {'an index' if index else 'floats'} has no derivative")
     return _same(c, x)
@@ -201,8 +179,7 @@ ELEMENTWISE: dict[str, Reader] = {
     **dict.fromkeys(("power", "pow", "float_power"), _power),
     **dict.fromkeys(("maximum", "fmax"), join("maximum", _larger)),
     **dict.fromkeys(("minimum", "fmin"), join("minimum", _smaller)),
-    "greater": compared(1, False), "greater_equal": compared(1, True), "less": compared(-1, False),
-    "less_equal": compared(-1, True), "equal": _equal, "not_equal": _unequal,
+    **{name: join(name) for name in ("greater", "greater_equal", "less", "less_equal", "equal", "not_equal")},
     **dict.fromkeys(("logical_and", "bitwise_and"), _truth("multiply")),
     **dict.fromkeys(("logical_or", "bitwise_or"), _truth("maximum")),
     **dict.fromkeys(("logical_not", "invert", "bitwise_not"), _inverted),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.base.recording.arrays import SHAPED, TURNS
-from gbackprop.base.recording.refused import BatchSizeError, MissingFunctionError
+from gbackprop.base.recording.refused import BatchSizeError, MissingFunctionError, NoDerivativeError
 from gbackprop.base.recording.tape import mapped
 from gbackprop.interop.recording.elementwise import Reader
 from gbackprop.interop.recording.steps import ROWS, StepReader, Value
@@ -118,8 +118,7 @@ def one_hot(c: StepReader, index: Value, size: int) -> str:
     found = []
     for first in (0, -size):
         numbers = c.operand(np.arange(first, first + size, dtype="float64"))
-        signs = c.op("square", c.op("sign", c.op("subtract", wide, numbers)))
-        found.append(c.op("affine", signs, factor=-1, shift=1))
+        found.append(c.op("equal", wide, numbers))
     both = c.op("add", *found)
     return c.op("divide", both, c.op("sum", both, axis=-1, keepdims=True))
 
@@ -160,10 +159,19 @@ def placed(c: StepReader, like: Value, places: np.ndarray) -> Value:
     return new
 
 
+def _fits(constant: np.ndarray | None, kind: str) -> bool:
+    """Return whether a fixed array has the same numbers as booleans, or as integers."""
+    return constant is not None and bool((constant == constant.astype("bool" if kind == "b" else "int64")).all())
+
+
 def _assigned(c: StepReader, x: Value, index: Any, value: Any) -> Value:
     """Read `x[index] = value`: the result has the numbers of x, and those of the value at the index."""
     target = places_of(x.shape)[index_of(c, x, index)]
     b = c.value(value)
+    if x.kind in "iub" and b.kind not in {"b": "b", "i": "iub", "u": "iub"}[x.kind] and not _fits(b.constant, x.kind):
+        floats = "floats" if b.kind == "f" else "integers"
+        kept = "booleans" if x.kind == "b" else "integers"
+        c.refuse(NoDerivativeError, f"an assignment of {floats} to an array of {kept} makes other numbers of them")
     source = np.broadcast_to(places_of(b.shape), target.shape)
     for each in (x, b):
         if not each.pieces:

@@ -20,7 +20,7 @@ def reduction(row: str) -> Reader:
 
 def _reduced(row: str) -> Reader:
     read = reduction(row)
-    return lambda c, x, axis=0, dtype=None, out=None, keepdims=False: read(c, x, axis, keepdims=keepdims)
+    return lambda c, x, axis=0, *, keepdims=False: read(c, x, axis, keepdims=keepdims)
 
 
 def _norm(c: StepReader, x: Value, ord: Any = None, axis: Any = None, keepdims: bool = False) -> str:

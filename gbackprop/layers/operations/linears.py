@@ -172,11 +172,11 @@ def _shares(o: Bound, *arrays: Array) -> tuple[Array, Array]:
 
 
 def _larger(o: Bound, sign: int, *arrays: Array) -> tuple[Array, Array]:
-    """Return the larger numbers (the smaller for −1), and the share of the first: 1/2 where both are equal."""
+    """Return the larger numbers (the smaller for −1), NaN beside NaN, and the share of the first: 1/2 of equal ones."""
     a, b = _all(o, *arrays)
     over, under = sign * a.real > sign * b.real, sign * a.real < sign * b.real
     share = 0.5 + 0.5 * over - 0.5 * under
-    return array_module(a).where(under, b, a), share.astype(np.result_type(a.real.dtype, b.real.dtype))
+    return array_module(a).where(under | (b.real != b.real), b, a), share.astype(np.result_type(a.real.dtype, b.real.dtype))
 
 
 def _extreme_of_two(name: str, sign: int) -> LinearRow:

@@ -1,0 +1,102 @@
+"""Comparisons and the larger of two numbers with NaN and infinity are NumPy's; narrow dtypes are refused."""
+
+import numpy as np
+import pytest
+
+import gbackprop as gb
+from gbackprop import losses
+from gbackprop.base.recording.refused import NoDerivativeError
+
+B = np.array([1.0, 2.0, 3.0])
+X = np.random.default_rng(0).normal(size=(4, 3))
+ONE = np.where(np.eye(4, 3) > 0, 1.0, -1.0)  # at most one number above 0 in a row
+CODES = np.array([[-1.0, 800, 0], [1, 2, -1], [800, 2, 0.5], [-2, 0, 1]])  # NaN, inf, -inf and others of log x + e^x
+
+COMPARISONS = [np.greater, np.greater_equal, np.less, np.less_equal, np.equal, np.not_equal]
+
+
+@pytest.mark.parametrize("compare", COMPARISONS, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("number", [True, False], ids=["number", "array"])
+def test_a_comparison_with_what_is_no_number_is_numpys(compare, number):
+    def function(p, x):
+        a, b = (np.log(each) + np.exp(each) for each in (x[:, :3], x[:, 3:]))
+        return np.where(compare(a, 0.0 if number else b), p["b"], -p["b"])
+
+    network = gb.trace(function, {"b": B}, abs(np.concatenate([X, X[:, ::-1]], 1)))
+    with np.errstate(all="ignore"):
+        for other in (CODES[:, ::-1], CODES[::-1], CODES):
+            x = np.concatenate([CODES, other], 1)
+            np.testing.assert_array_equal(network(x), function({"b": B}, x))
+
+
+def test_a_branch_at_the_logarithm_of_a_negative_number_has_numpys_gradient():
+    def function(p, x):
+        return np.where(np.log(x) > 0, x, 0 * x) * p["b"]
+
+    network = gb.trace(function, {"b": B}, abs(X) + 0.1)
+    with np.errstate(all="ignore"):
+        result = gb.backward(network, losses.MSELoss("sum"), X, X)
+        want = (2 * (function({"b": B}, X) - X) * np.where(X > 1, X, 0)).sum(0)
+    np.testing.assert_allclose(result.gradient["b"], want)
+
+
+@pytest.mark.parametrize("function", [np.maximum, np.minimum])
+def test_the_larger_of_two_numbers_is_nan_where_one_of_them_is(function):
+    for first in (True, False):
+
+        def traced(p, x, first=first):
+            return function(*(x * p["b"], np.log(x))[:: 1 if first else -1])
+
+        network = gb.trace(traced, {"b": B}, abs(X) + 0.1)
+        with np.errstate(all="ignore"):
+            want = traced({"b": B}, X)
+            np.testing.assert_array_equal(network(X), want)
+        assert np.isnan(want).any() and np.isfinite(want).any()
+
+
+def _into(dtype, value):
+    def function(p, x):
+        h = np.zeros_like(x, dtype=dtype)
+        h[:, :2] = value(p, x)[:, :2]
+        return h * p["b"]
+
+    return function
+
+
+BITS = np.array([[1.0, 0, 1], [0, 1, 1], [1, 1, 0]])
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (_into(int, lambda p, x: x), "floats to an array of integers"),
+        (_into(int, lambda p, x: p["s"] * (x > 0)), "floats to an array of integers"),
+        (_into(bool, lambda p, x: x), "floats to an array of booleans"),
+        (_into(bool, lambda p, x: (x > 0) * 2), "integers to an array of booleans"),
+    ],
+)
+def test_what_an_array_of_integers_would_cut_off_is_refused(function, words):
+    with pytest.raises(NoDerivativeError, match=words):
+        gb.trace(function, {"b": B, "s": np.ones(3)}, BITS)
+
+
+def test_what_an_array_of_integers_takes_as_it_is():
+    def function(p, x):
+        h, m = np.zeros_like(x, dtype=int), np.zeros_like(x, dtype=bool)
+        h[:, 0], m[:, 1] = 2.0, 1
+        h[:, 1:] = x[:, 1:] > 0
+        return (h + m) * p["b"] * x
+
+    network = gb.trace(function, {"b": B}, X)
+    np.testing.assert_allclose(network(-X), function({"b": B}, -X))
+
+
+@pytest.mark.parametrize("dtype", [bool, np.int8])
+def test_the_dtype_of_a_reduction_is_not_left_out(dtype):
+    with pytest.raises(gb.TraceError, match="dtype"):
+        gb.trace(lambda p, x: np.add.reduce(x > 0, axis=1, dtype=dtype, keepdims=True) * p["b"], {"b": B}, ONE)
+
+
+def test_the_absolute_value_of_narrow_integers_is_refused():
+    with pytest.raises(NoDerivativeError, match="wraps around"):
+        gb.trace_loss(lambda o, t: (o.sum(1) - abs(t)) ** 2, X[:2], np.array([0, 1], np.int8))
