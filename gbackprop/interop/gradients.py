@@ -10,6 +10,15 @@ import torch
 from gbackprop.interop.arguments import at
 from gbackprop.interop.capture import Capture, calling, evaluating
 
+Gradients = dict[str, torch.Tensor]
+"""Gradients by the name of a parameter, or "its input"."""
+
+FURTHER = 30
+"""A factor of the example: beyond a bound the derivatives of a torch.autograd.Function may be others."""
+
+LARGER = 1e4
+"""The factor of larger gradients of the output, which a hook may clip."""
+
 TOLERANCE = 1e-2
 """Largest difference of gradients, relative to the largest of a parameter; what is cut off differs by all."""
 
@@ -22,16 +31,55 @@ def check_gradients(
 ) -> None:
     """Check that a module has the gradients of the calls that it makes, which a hook or `no_grad` may change."""
     named = {name: value for name, value in module.named_parameters() if value.requires_grad}
+    hooked = [name for name, value in named.items() if value._backward_hooks]
+    if hooked:
+        raise at("", module, f"expected parameters without hooks, got {hooked[0]} with one, which may change its "
+                 "gradient (remove it)")  # fmt: skip
     with torch.inference_mode(False), torch.enable_grad():
-        x = x.clone().requires_grad_(x.is_floating_point())
-        leaves = {**named, **({"its input": x} if x.requires_grad else {})}
-        own = {node: named[name] for node, name in capture.parameters.items() if name in named}
         try:
-            with evaluating(module), calling({module: chosen}):
-                theirs = _gradients(module(x.clone()), leaves)
-            found = _gradients(capture.run(x, calls, known=own, gradients=True)[capture.output], leaves)
-        except RuntimeError:  # there are no gradients, such as of what is changed in place and needed
+            pairs, defines = _both(module, chosen, capture, x, calls, named)
+            if defines and x.is_floating_point():
+                pairs += _both(module, chosen, capture, FURTHER * x, calls, named)[0]
+        except (RuntimeError, IndexError):  # no gradients, such as of what is changed in place; or no such input
             return
+    for theirs, found in pairs:
+        _compare(module, theirs, found)
+
+
+def _both(
+    module: torch.nn.Module,
+    chosen: Any,
+    capture: Capture,
+    x: torch.Tensor,
+    calls: Callable[..., Any],
+    named: dict[str, torch.nn.Parameter],
+) -> tuple[list[tuple[Gradients, Gradients]], bool]:
+    """Return gradients of a module at x with those of the calls that are captured of it, and whether it defines any."""
+    x = x.clone().requires_grad_(x.is_floating_point())
+    leaves = {**named, **({"its input": x} if x.requires_grad else {})}
+    own = {node: named[name] for node, name in capture.parameters.items() if name in named}
+    with evaluating(module), calling({module: chosen}):
+        output = module(x.clone())
+        theirs = _gradients(output, leaves)
+    found = _gradients(capture.run(x, calls, known=own, gradients=True)[capture.output], leaves)
+    return list(zip(theirs, found)), _has_function(output)
+
+
+def _has_function(output: torch.Tensor) -> bool:
+    """Return whether an output is computed with a torch.autograd.Function, whose derivatives are its own."""
+    waiting, seen = [output.grad_fn], set()
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            if isinstance(node, torch.autograd.function.BackwardCFunction):
+                return True
+            waiting += [each for each, _ in node.next_functions]
+    return False
+
+
+def _compare(module: torch.nn.Module, theirs: Gradients, found: Gradients) -> None:
+    """Check that gradients are equal."""
     largest = max((float(value.abs().max()) for value in theirs.values() if value.numel()), default=0.0)
     wrong = [name for name, value in theirs.items() if _differ(value, found[name], NOISE * largest)]
     if wrong:
@@ -41,13 +89,17 @@ def check_gradients(
                  f"({reasons})")  # fmt: skip
 
 
-def _gradients(output: torch.Tensor, leaves: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return the gradients of a sum of all outputs with factors that differ."""
+def _gradients(output: torch.Tensor, leaves: Gradients) -> list[Gradients]:
+    """Return the gradients of a sum of all outputs with factors that differ, and with larger ones."""
     if not output.requires_grad or not leaves:
-        return {name: torch.zeros_like(value) for name, value in leaves.items()}
+        return [{name: torch.zeros_like(value) for name, value in leaves.items()}] * 2
     factors = torch.arange(output.numel(), dtype=output.dtype).cos().reshape(output.shape)
-    found = torch.autograd.grad((output * factors).sum(), list(leaves.values()), materialize_grads=True)
-    return {name: value.nan_to_num_() for name, value in zip(leaves, found, strict=True)}
+    gradients = []
+    for size in (1, LARGER):
+        total = (output * (size * factors)).sum()
+        found = torch.autograd.grad(total, list(leaves.values()), materialize_grads=True, retain_graph=True)
+        gradients.append({name: value.nan_to_num_() for name, value in zip(leaves, found, strict=True)})
+    return gradients
 
 
 def _differ(a: torch.Tensor, b: torch.Tensor, noise: float) -> bool:

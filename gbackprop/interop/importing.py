@@ -204,7 +204,8 @@ def _is_chain(module: torch.nn.Module) -> bool:
 
 
 def _has_no_hooks(module: torch.nn.Module) -> bool:
-    hooks = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
+    hooks = [module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks]
+    hooks += [value._backward_hooks for value in module.parameters(recurse=False)]
     return not any(hooks)
 
 

@@ -258,6 +258,36 @@ class Rounded(torch.autograd.Function):
         return g
 
 
+class Bounded(torch.autograd.Function):
+    """A function that clips, with the derivative of one that does not."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clamp(-5, 5)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+class Clipped(torch.autograd.Function):
+    """A function that clips gradients."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.clamp(-1, 1)
+
+
+def clipped(m, y):
+    if y.requires_grad:
+        y.register_hook(lambda g: g.clamp(-1, 1))
+    return y.tanh()
+
+
 def without_gradient(m, y):
     with torch.no_grad():
         z = torch.tanh(y)
@@ -277,12 +307,22 @@ def hooked(m, y):
         (lambda m, y: y + (torch.sign(y) - y).detach(), "detach: expected a function with the gradient"),
         (without_gradient, r"got others of scale, its input \(torch.no_grad, a torch.autograd.Function, or a hook\)"),
         (lambda m, y: Rounded.apply(y), "expected the gradients of the functions that it calls, got others of scale"),
+        (lambda m, y: Bounded.apply(y), "expected the gradients of the functions that it calls, got others of scale"),
+        (lambda m, y: Clipped.apply(y), "expected the gradients of the functions that it calls, got others of scale"),
         (hooked, "expected the gradients of the functions that it calls, got others of scale"),
+        (clipped, "expected the gradients of the functions that it calls, got others of scale"),
     ],
 )
 def test_gradients_that_are_not_those_of_the_functions_are_refused(function, words):
     module = Own(lambda m, x: function(m, m.scale * x), {"scale": torch.rand(4)})
     with pytest.raises(gb.UnsupportedError, match=words):
+        from_torch(module, torch.randn(3, 4))
+
+
+def test_a_hook_of_a_parameter_is_refused():
+    module = nn.Sequential(nn.Linear(4, 3), nn.Tanh())
+    module[0].weight.register_hook(lambda g: g * torch.tensor([0.0, 1, 0])[:, None])
+    with pytest.raises(gb.UnsupportedError, match=r"expected parameters without hooks, got 0.weight with one"):
         from_torch(module, torch.randn(3, 4))
 
 
