@@ -145,9 +145,13 @@ def _lengths(V: Array) -> Array:
 
 
 def _units(B: Array) -> tuple[Array, Array]:
-    """Return columns of length 1, or 0, and their lengths."""
-    lengths = _lengths(B)
-    return B / array_module(B).where(lengths > 0, lengths, 1), lengths
+    """Return columns of length 1, or 0, and their lengths, whose squares may be beyond the range of the dtype."""
+    xp = array_module(B)
+    largest = xp.abs(B).max(0)
+    largest = xp.where(largest > 0, largest, 1)
+    scaled = B / largest
+    lengths = _lengths(scaled)
+    return scaled / xp.where(lengths > 0, lengths, 1), lengths * largest
 
 
 def _side_by_side(module: Any, A: Any, count: int, name: str) -> Any:

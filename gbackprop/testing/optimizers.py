@@ -149,7 +149,7 @@ def _steps(found: Sequence[Moved]) -> dict[str, dict[str, np.ndarray]]:
 
 def _compared(got: Any, want: Any, oracle: str, parameters: Moved, tolerance: float = RULE_TOLERANCE) -> Compared:
     """Compare steps: errors are never relative to less than what the parameters are rounded by."""
-    floor = 1e-7 * max(float(np.max(np.abs(value), initial=0)) for value in parameters.values())
+    floor = 4e-6 * max(float(np.max(np.abs(value), initial=0)) for value in parameters.values())
     return Compared(got, want, oracle, tolerance, floor)
 
 

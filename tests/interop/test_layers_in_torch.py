@@ -120,3 +120,18 @@ def test_a_convolution_alone_has_kronecker_factors():
 def test_a_layer_alone_takes_what_torch_takes_as_one_sample():
     x = torch.randn(4, 6, 6)  # whose first axis are channels
     np.testing.assert_array_equal(from_torch(torch.nn.MaxPool2d(2), x)(x.numpy()), torch.nn.MaxPool2d(2)(x))
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+@pytest.mark.parametrize("factor", [0.5, 0.7, 0.9, 1, 1.1, 1.2, 1.4, 1.5, 1.7, 2, 2.1, 2.3, 2.6])
+def test_upsample_by_a_fractional_factor_is_torchs(axes, factor):
+    for size in range(2, 7):
+        x = np.arange(2.0 * 2 ** (axes - 1) * size).reshape(1, 2, *(2,) * (axes - 1), size)
+        scale = (1.0,) * (axes - 1) + (factor,)
+        expected = torch.nn.Upsample(scale_factor=scale)(torch.tensor(x)).numpy()
+        network = gb.Sequential(layers.Upsample(scale_factor=scale), dtype="float64")
+        np.testing.assert_array_equal(network(x), expected)
+        network = to_torch(gb.Sequential(layers.Conv2d(1, 1, 1), layers.Upsample(scale_factor=factor), rng=0))
+        other = from_torch(network, torch.ones(1, 1, 3, 3))
+        image = torch.rand(1, 1, 2, size)
+        np.testing.assert_allclose(other(image.numpy()), network(image).detach().numpy(), rtol=1e-6)

@@ -164,6 +164,19 @@ def test_inverses(name, method):
     near(inverse @ (v[:, 0] + 2j * v[:, 0]), (1 + 2j) * want @ v[:, 0], 1e-9)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("method", ["cg", "lsmr", "neumann"])
+def test_an_inverse_of_vectors_whose_squares_are_beyond_the_range(method, dtype):
+    operator = make("GGN", dtype)
+    largest = np.linalg.eigvalsh(operator.to_dense())[-1]
+    options = {"scale": 1 / (largest + 0.5), "maxiter": 500} if method == "neumann" else {}
+    inverse = operator.inverse(method, damping=0.5, rtol=1e-6, **options)
+    v = np.random.default_rng(0).standard_normal((26, 3)).astype(dtype)
+    sizes = np.array([1e-30, 1, 1e25] if dtype == "float32" else [1e-200, 1, 1e200], dtype)
+    np.testing.assert_allclose((inverse @ (v * sizes)) / sizes, inverse @ v, rtol=1e-4, atol=1e-5)
+
+
+
 def test_an_inverse_is_itself_an_operator():
     operator = make("GGN").damped(0.5)
     near(operator.inverse(rtol=1e-13).inverse("lsmr", rtol=1e-12) @ np.ones(26), operator @ np.ones(26), 1e-8)

@@ -242,6 +242,20 @@ def test_without_a_rule_a_correction_that_is_missing_is_a_remark_and_no_failure(
     assert ["the first step is 0.5 of" in row.problem for row in rows if "first step" in row.claim] == [True]
 
 
+@pytest.mark.parametrize("lr", [1e-6, 1e-8, 1e-12])
+def test_rounding_of_small_steps_is_no_failure_and_hides_none(lr):
+    check_optimizer(partial(SGD, lr=lr), rule=sgd).assert_ok()
+    check_optimizer(partial(Adam, lr=lr, eps=1e3), rule=adam).assert_ok()
+
+    class Squared(SGD):
+        def _update(self, name, g, result):
+            return super()._update(name, g, result) * (3 * self.lr / lr)
+
+    failures = check_optimizer(partial(Squared, lr=lr), rule=sgd).failures
+    assert any("proportional to lr" in row.claim for row in failures)
+    assert any("rule" in row.claim for row in failures)
+
+
 def test_settings_by_name_are_no_shared_state():
     check_optimizer(partial(SGD, lr=0.1, l2={"0.weight": 1.0, "2.bias": 0.1})).assert_ok()
 

@@ -26,7 +26,8 @@ class Upsample(Separable):
     scale_factor : float or tuple of float, optional
         The size of the output over that of the input, rounded down. Exactly one of the two is given.
     mode : {"nearest"}
-        Pixel i is a copy of pixel ⌊i S/O⌋ of S, or of ⌊i/scale_factor⌋.
+        Pixel i is a copy of pixel ⌊i S/O⌋ of S, or of ⌊i/scale_factor⌋; of images, as in torch, ⌊i S/O⌋ also along
+        an axis where O is S or 2 S.
     """
 
     formulas = {"forward": "y[i] = x[⌊i S/O⌋]", "mjp": "Σ g[i] over the copies of a pixel"}
@@ -74,6 +75,9 @@ class Upsample(Separable):
         steps = [s / o for s, o in zip(spatial, self._out(spatial))]
         if self.scale_factor is not None:
             steps = [1 / factor for factor in self._factors(spatial)]
+            if len(spatial) == 2:  # torch's images that have their size, or twice that, are copied so, 3 by 1.1 too
+                sizes = zip(spatial, self._out(spatial), steps, strict=True)
+                steps = [s / o if o in (s, 2 * s) else step for s, o, step in sizes]
         found = []
         for size, out, step in zip(spatial, self._out(spatial), steps):
             # torch multiplies in the input's precision and rounds to float32, in which 3 × (1/3) is 1
