@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -137,7 +138,7 @@ class SpectralBlock(Block):
         Raises
         ------
         TypeError
-            If `v` is not an array of the block's dtype on its device.
+            If `v` is not an array of the block's dtype on its device, or `cap` is no number.
         ValueError
             If `damping` is negative or not finite, `cap` is not above 0, `v` has another shape or a number that is not
             finite, or the block has no such `method`.
@@ -149,8 +150,9 @@ class SpectralBlock(Block):
         Source: as `inverse`; paper, update rule of its experiments.
         """
         damping, how = self._asked(damping, method)
-        if cap is not None and not cap > 0:
-            raise ValueError(f"cap: expected a number above 0, got {cap!r}")
+        if cap is not None and (not isinstance(cap, Real) or not cap > 0):
+            kind = ValueError if isinstance(cap, Real) else TypeError
+            raise kind(f"cap: expected a number above 0, got {cap!r}")
         self.entries.check(v, self.source, self._array())
         split = self.entries.split(v)
         if how == "factored":

@@ -160,6 +160,8 @@ class Optimizer(Constructed, ABC):
         return value - self.lr * direction
 
     def _check(self, result: Result, parameters: Mapping[str, Array]) -> None:
+        if not isinstance(result, Result):
+            raise TypeError(f"step: expected a Result of gb.backward, got {type(result).__name__}")
         missing = [quantity for quantity in self.quantities if quantity not in result]
         if missing:
             raise KeyError(
@@ -229,6 +231,9 @@ class Optimizer(Constructed, ABC):
         """
         if not isinstance(mapping, Mapping):
             raise TypeError(f"state dict: expected a mapping of names to arrays, got {type(mapping).__name__}")
+        for name in mapping:
+            if not isinstance(name, str):
+                raise TypeError(f"state dict: expected names of arrays, got {name!r}")
         steps = _count("steps", mapping.get("steps"))
         counts = {name: f"steps/{name}" for name in self.network.parameters}
         given = [name for name in mapping if name not in ("steps", *counts.values())]

@@ -113,7 +113,7 @@ def scaled(
     quantity: Quantity, values: Mapping[str, Any], library: str, scale: Scale, loss: Loss, features: tuple[int, ...]
 ) -> dict[str, Any]:
     """Return a quantity's values as a library scales them: see `Result.scaled`."""
-    if library not in LIBRARIES:
+    if not isinstance(library, str) or library not in LIBRARIES:
         raise ValueError(f"scaled, library: expected one of {', '.join(map(repr, LIBRARIES))}, got {library!r}")
     entry = LIBRARIES[library]
     if type(quantity) not in entry.factors:

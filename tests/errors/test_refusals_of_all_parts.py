@@ -9,6 +9,7 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers as L
 from gbackprop import losses
+from gbackprop import quantities as q
 from gbackprop.base.files import OutputError, check_output
 from gbackprop.calculus.columns import _no_formula
 from gbackprop.calculus.gram import GRAM
@@ -19,6 +20,7 @@ from gbackprop.curvature.data.merging import Merged
 from gbackprop.plain.contract import _check_mjp
 
 ONE = np.ones((1, 2))
+NET = gb.Sequential(L.Linear(2, 2), rng=0, dtype="float64")
 POISSON = losses.PoissonNLLLoss()
 REFUSED = {
     "normalized_shape": (lambda: L.LayerNorm(()), ValueError, "normalized_shape: expected at least one size"),
@@ -49,6 +51,20 @@ REFUSED = {
         lambda: Merged(SimpleNamespace(objective=None, scale=None)), ValueError, "result 0: expected a result of gb",
     ),
     "merged, no scale": (lambda: Merged(SimpleNamespace(objective=1, scale=None)), ValueError, "result 0: expected"),
+    "merged, nothing": (lambda: gb.data.merge(None), TypeError, "expected an iterable of Results, got NoneType"),
+    "samples to remove": (
+        lambda: gb.influence.removal(NET, losses.MSELoss(), (ONE, ONE), 2), TypeError, "samples: expected a sequence",
+    ),
+    "a step of nothing": (lambda: gb.optim.Adam(NET).step(None), TypeError, "step: expected a Result of gb.backward"),
+    "a state by number": (
+        lambda: gb.optim.Adam(NET).load_state_dict({3: 1, "steps": 1}), TypeError, "expected names of arrays, got 3",
+    ),
+    "a cap": (lambda: gb.kronecker.Kronecker(None, np.eye(2)).solve(np.ones(2), 0.1, "a"), TypeError, "cap: expected"),
+    "a list of methods": (lambda: gb.spectra.trace(np.eye(2), ["xtrace"]), ValueError, "method: expected one of"),
+    "a list of libraries": (
+        lambda: gb.backward(NET, losses.MSELoss(), ONE, ONE, q.KFLR()).scaled("kflr", ["backpack"]), ValueError,
+        "scaled, library: expected one of",
+    ),
     "parts below": (lambda: _check_mjp("0: Add", ONE, (ONE, ONE)), TypeError, "0: Add, mjp: expected a tuple of 2"),
     "too few parts": (lambda: _check_mjp("0: Add", (ONE,), (ONE, ONE)), TypeError, "expected a tuple of 2 arrays"),
 }  # fmt: skip

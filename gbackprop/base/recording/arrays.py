@@ -133,9 +133,9 @@ class Recorded(NDArrayOperatorsMixin, RecordedArray):
         """Return a copy with one axis."""
         return np.ravel(self, order=order).copy()
 
-    def copy(self, order: str = "C") -> Any:
-        """Return a copy."""
-        return np.copy(self)
+    def copy(self, order: Any = "C") -> Any:
+        """Return a copy, in the order of rows as NumPy's method does."""
+        return np.copy(self, order=order)
 
     def clip(self, *bounds: Any, **kwargs: Any) -> Any:
         """Return the array within bounds, of which the second may be left out."""

@@ -65,6 +65,8 @@ def merge(results: Iterable[Result]) -> Result:
     """
     if isinstance(results, Result):
         raise TypeError("results: expected an iterable of Results, got a Result (of one: merge([result]))")
+    if not isinstance(results, Iterable):
+        raise TypeError(f"results: expected an iterable of Results, got {type(results).__name__}")
     merged: Merged | None = None
     for i, result in enumerate(results):
         if not isinstance(result, Result):

@@ -5,7 +5,7 @@ The objective is J(θ) = R Σₙ ℓₙ + ½ λ ‖θ‖² at its minimum θ; R 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any, Literal
 
@@ -132,6 +132,8 @@ def removal(
     curved = _Curved(network, loss, data, damping, curvature, rtol, maxiter)
     check_flag("corrected", corrected)
     n = len(curved.gradients)
+    if not isinstance(samples, Iterable):
+        raise TypeError(f"samples: expected a sequence of numbers of training samples, got {samples!r}")
     chosen = [positive(f"samples[{i}]", value, 0) for i, value in enumerate(samples)]
     if not chosen or max(chosen) >= n:
         raise ValueError(f"samples: expected at least one number from 0 to {n - 1}, got {list(samples)}")

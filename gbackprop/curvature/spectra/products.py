@@ -32,7 +32,7 @@ class Estimate:
 
 def chosen(methods: Mapping[str, tuple[int, Method]], method: str, samples: int) -> Method:
     """Return the function of a method, each with its least number of samples; check both arguments."""
-    if method not in methods:
+    if not isinstance(method, str) or method not in methods:
         raise ValueError(f"method: expected one of {', '.join(methods)}, got {method!r}")
     least, estimate = methods[method]
     positive(f"samples for {method!r}", samples, least)

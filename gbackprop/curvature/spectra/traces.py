@@ -88,8 +88,8 @@ def _xtrace(products: Products, samples: int, rng: np.random.Generator) -> Estim
     along = _dots(s, w)
     x = w - s * along.astype(s.dtype)
     xp, terms = array_module(s), (_dots(omega, y), -_dots(z.T @ omega, x), -_dots(x, q.T @ y), _dots(x, h @ x))
-    rest, largest = sum(terms), sum(map(abs, terms))  # uᵀ A u
-    known = abs(rest) > 16 * float(np.finfo(products.dtype).eps) * largest  # otherwise it is rounding, as u may be
+    rest, largest = sum(terms), sum(xp.abs(term) for term in terms)  # uᵀ A u
+    known = xp.abs(rest) > 16 * float(np.finfo(products.dtype).eps) * largest  # otherwise it is rounding, as u may be
     square = xp.where(known, n - _dots(w, w) + along**2, 1)  # ‖u‖²
     beyond = n - q.any(0).sum() + s.any(0)  # d
     return averaged(h.diagonal().sum() - _dots(s, h @ s) + xp.where(known, beyond / square * rest, 0))

@@ -167,6 +167,9 @@ def _fits(constant: np.ndarray | None, kind: str) -> bool:
 def _assigned(c: StepReader, x: Value, index: Any, value: Any) -> Value:
     """Read `x[index] = value`: the result has the numbers of x, and those of the value at the index."""
     target = places_of(x.shape)[index_of(c, x, index)]
+    if not target.size:  # nothing is written
+        c.out.pieces, c.out.places, c.out.constant = x.pieces, x.places, x.constant
+        return c.out
     b = c.value(value)
     if x.kind in "iub" and b.kind not in {"b": "b", "i": "iub", "u": "iub"}[x.kind] and not _fits(b.constant, x.kind):
         floats = "floats" if b.kind == "f" else "integers"
