@@ -36,8 +36,8 @@ SIZES = ("reshape", "broadcast_to", "getitem", "setitem", "tile", "split", "arra
 SUMMED = ("add", "matmul", "dot", "einsum", "tensordot")
 """Functions that are sums, of which NumPy makes "or" where all operands are booleans."""
 
-ROUND = ("add", "subtract", "multiply", "negative", "absolute", "square", "power", "matmul", "dot", "einsum", "tensordot",
-         "outer", "add.reduce", "multiply.reduce")  # fmt: skip
+ROUND = ("add", "subtract", "multiply", "negative", "absolute", "square", "power", "matmul", "dot", "einsum",
+         "tensordot", "outer", "add.reduce", "multiply.reduce")  # fmt: skip
 """Functions whose integers wrap around beyond the range of their dtype."""
 
 

@@ -176,7 +176,8 @@ def _larger(o: Bound, sign: int, *arrays: Array) -> tuple[Array, Array]:
     a, b = _all(o, *arrays)
     over, under = sign * a.real > sign * b.real, sign * a.real < sign * b.real
     share = 0.5 + 0.5 * over - 0.5 * under
-    return array_module(a).where(under | (b.real != b.real), b, a), share.astype(np.result_type(a.real.dtype, b.real.dtype))
+    larger = array_module(a).where(under | (b.real != b.real), b, a)
+    return larger, share.astype(np.result_type(a.real.dtype, b.real.dtype))
 
 
 def _extreme_of_two(name: str, sign: int) -> LinearRow:
