@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gbackprop.array import Array, array_module
-from gbackprop.base.checks import Constructed, generator, unpacked
+from gbackprop.base.checks import Constructed, unpacked
 from gbackprop.calculus.jacobian import ParameterJacobian, Shape, congruence
 
 __all__ = ["INPUT", "Layer", "Leaf", "Nodes", "Shape", "leaves_of"]
@@ -250,10 +250,9 @@ class Layer(Constructed):
         assert self.drawn is not None
         return self.drawn
 
-    def initialize(self, rng: int | np.random.Generator | None) -> None:
-        """Draw new values of all parameters; an integer seeds the draws, None is fresh entropy."""
-        source = generator(rng)
-        values = {key: node.draw(source)[""] for key, (_, node) in self.node_parameters.items()} or self.draw(source)
+    def initialize(self, rng: np.random.Generator) -> None:
+        """Draw new values of all parameters."""
+        values = {key: node.draw(rng)[""] for key, (_, node) in self.node_parameters.items()} or self.draw(rng)
         if set(values) != set(self.parameter_shapes()):
             raise ValueError(f"{self!r}, draw: expected {list(self.parameter_shapes())}, got {list(values)}")
         self.drawn = {name: value.astype(self.dtype or "float32") for name, value in values.items()}

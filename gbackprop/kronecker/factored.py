@@ -14,6 +14,11 @@ from gbackprop.kronecker.entries import Entries, entries_of, on_both_sides
 from gbackprop.kronecker.spectral import SpectralBlock
 
 
+def _floats(factor: Any) -> Any:
+    """Return a factor as it is, or in float64 if it is an array of integers or booleans."""
+    return factor.astype("float64") if is_array(factor) and factor.dtype.kind in "iub" else factor
+
+
 class FactoredBlock(SpectralBlock):
     """Base class of blocks with a factor A of the inputs and B of the outputs, stacked over groups where there are any.
 
@@ -29,15 +34,9 @@ class FactoredBlock(SpectralBlock):
     B: Any
     channels_first: Any
 
-    def __post_init__(self) -> None:
-        for name in ("A", "B"):
-            value = getattr(self, name)
-            if is_array(value) and value.dtype.kind in "iub":
-                object.__setattr__(self, name, value.astype("float64"))
-
     @cached_property
     def entries(self) -> Entries:
-        return entries_of("A", self.A, "B", self.B, (self.axes,), self.channels_first)
+        return entries_of("A", _floats(self.A), "B", _floats(self.B), (self.axes,), self.channels_first)
 
     @property
     def T(self) -> Any:
@@ -47,17 +46,17 @@ class FactoredBlock(SpectralBlock):
     # ------------------------------------------------------------------------------------------- with an axis of groups
 
     def _array(self) -> Array:
-        return self.B
+        return _floats(self.B)
 
     @property
     def _a(self) -> Array:
         if self.A is None:
             return array_module(self.B).ones((self.entries.groups, 1, 1), dtype=self.dtype)
-        return self.A.reshape(self.entries.groups, *self.A.shape[-2:])
+        return _floats(self.A).reshape(self.entries.groups, *self.A.shape[-2:])
 
     @property
     def _b(self) -> Array:
-        return self.B.reshape(self.entries.groups, *self.B.shape[-2:])
+        return _floats(self.B).reshape(self.entries.groups, *self.B.shape[-2:])
 
     def _of(self, a: Array | None, b: Array) -> Any:
         """Return the block of other factors, given with an axis of groups."""

@@ -195,6 +195,7 @@ class Container(Layer):
         return {name: layer.parameter_shapes()[key] for name, (layer, key) in self.parameters.owners.items()}
 
     def initialize(self, rng: int | np.random.Generator | None) -> None:
+        """Draw new values of all parameters; an integer seeds the draws, None draws fresh entropy."""
         source = generator(rng)
         for _, layer in self.named_layers():
             layer.initialize(source)

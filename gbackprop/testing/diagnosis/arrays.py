@@ -54,6 +54,9 @@ AXIS: dict[str, tuple[float, bool, Callable[[np.ndarray, int], np.ndarray]]] = {
 
 TWO_AXES: dict[str, tuple[float, bool, Callable[[np.ndarray, int, int], np.ndarray]]] = {
     "axes {} and {} exchanged": (1.0, True, np.swapaxes),
+    "the mean with axes {} and {} exchanged": (1.2, False, lambda a, i, j: (a + np.swapaxes(a, i, j)) / 2),
+    "the lower triangle of axes {} and {} mirrored": (1.2, False, lambda a, i, j: _mirrored(a, i, j, np.greater_equal)),
+    "the upper triangle of axes {} and {} mirrored": (1.2, False, lambda a, i, j: _mirrored(a, i, j, np.less_equal)),
     "axes {} and {} reversed": (1.4, True, lambda a, i, j: np.flip(a, (i, j))),
     "the diagonal of axes {} and {} alone": (1.2, False, lambda a, i, j: a * _mask(a, i, j, np.equal)),
     "0 on the diagonal of axes {} and {}": (1.4, False, lambda a, i, j: a * _mask(a, i, j, np.not_equal)),
@@ -75,11 +78,15 @@ BLOCKS: dict[str, tuple[float, bool, Callable[[np.ndarray, int], np.ndarray]]] =
 """Changes of an axis that is made of blocks, as channels are of groups."""
 
 
+SIGNS = 2.0
+"""The cost of a sign alone: columns of 0 and 1 times positive numbers have such signs, whatever these are."""
+
+
 def operations(shape: tuple[int, ...]) -> Iterator[ArrayOperation]:
     """Yield the changes of an array of some shape, in which the number of samples may be another elsewhere."""
     axes = range(len(shape))
     for words, of_entries in ENTRIES.items():
-        cost = 1.2 if "square" in words or words == "its absolute value" else 1.4
+        cost = 1.2 if "square" in words or words == "its absolute value" else SIGNS if "sign alone" in words else 1.4
         yield ArrayOperation(words, cost, of_entries)
     for words, (cost, closed, change) in AXIS.items():
         for i in axes:
@@ -111,6 +118,12 @@ def _overwritten(a: np.ndarray, axis: int) -> np.ndarray:
     """Return an array with 0 for all but the last along an axis of what is not 0, which was written over the others."""
     later = np.flip(np.cumsum(np.flip(a != 0, axis), axis), axis)
     return np.where(later == 1, a, 0)
+
+
+def _mirrored(a: np.ndarray, i: int, j: int, compare: Callable[..., np.ndarray]) -> np.ndarray:
+    """Return an array with one triangle of two axes of a size in place of the other, too."""
+    half = a * _mask(a, i, j, compare)
+    return half + np.swapaxes(half, i, j) - a * _mask(a, i, j, np.equal)
 
 
 def _mask(a: np.ndarray, i: int, j: int, compare: Callable[..., np.ndarray]) -> np.ndarray:

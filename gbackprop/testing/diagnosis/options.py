@@ -66,6 +66,7 @@ NUMBERS: dict[str, Callable[[Any], Any]] = {
     "0": lambda v: 0 * v, "1": lambda v: 0 * v + 1, "its negative": lambda v: -v, "larger by 1": lambda v: v + 1,
     "smaller by 1": lambda v: v - 1, "doubled": lambda v: 2 * v, "halved": lambda v: v / 2,
     "squared": lambda v: v * v, "its square root": lambda v: np.abs(v) ** 0.5, "1 over it": lambda v: 1 / v,
+    "1 less it": lambda v: 1 - v,
 }  # fmt: skip
 ENTRIES: dict[str, Callable[[Any], Any]] = {
     "reversed": lambda v: v[::-1], "its first for all": lambda v: 0 * v + v[:1], "transposed": lambda v: v.T,

@@ -70,6 +70,10 @@ def diagnose(check: Check, subject: Any, method: str, claim: str) -> tuple[Propo
     return tuple(Proposal(each.words, batches, points) for each in kept)
 
 
+CHANCE = "its sign alone", "clipped to"
+"""Words of edits that hold for columns of zeros and ones whatever positive numbers these are multiplied by."""
+
+
 class _Search:
     """A failed claim, its trials, and the kinds of edits that are tried."""
 
@@ -87,7 +91,7 @@ class _Search:
         self.trials, self.relations = trials, Relations(trials, self.deadline, self.sound)
 
     def found(self) -> list[Found]:
-        """Return the edits of the first kind that has any."""
+        """Return the edits of the first kind that has any, unless another has some that are more telling."""
         if self.method in getattr(getattr(self.probe, "layer", None), "parameters", {}):
             return []  # the claim is on the function: that it is linear in a parameter
         related = self.relations.search
@@ -97,11 +101,12 @@ class _Search:
             self.called, self.redefined, self.apart, self.inherited, self.placed, lambda: related("terms"),
             self.simplified, self.ignored, self.optional, lambda: related("compounds"),
         ]  # fmt: skip
+        found = list[Found]()
         for kind in kinds if self.trials[0].evaluation.arguments else kinds[2:3]:  # others need a subject to edit
-            found = list(filter(None, kind()))
-            if found or perf_counter() > self.deadline:
-                return found
-        return []
+            found += list(filter(None, kind()))
+            if not all(any(word in each.words for word in CHANCE) for each in found) or perf_counter() > self.deadline:
+                break
+        return found
 
     @property
     def probe(self) -> Any:

@@ -27,6 +27,9 @@ Terms = dict[str, np.ndarray]
 MOST = 400
 """Views of terms that are looked at."""
 
+MANY = 64
+"""Most entries of an array whose mean and sum are among the numbers."""
+
 FEW = 6
 """The number of entries of a parameter or tuple, such as coefficients, up to which each is a number of its own."""
 
@@ -277,13 +280,20 @@ def _shapes(name: str, shape: tuple[int, ...]) -> Sizes:
 
 
 def scalars_of(subject: Any) -> Sizes:
-    """Return the numbers among public attributes, buffers and parameters of a subject, and the entries of tuples."""
+    """Return the numbers among public attributes, buffers and parameters of a subject, and the entries of tuples.
+
+    Of arrays that are no parameters, such as weights of classes, mean and sum are among them.
+    """
     subject = subject.layer if isinstance(subject, Flat) else subject
     own = {key: value for kind in reversed(type(subject).__mro__) for key, value in vars(kind).items()} | vars(subject)
     own |= {key: value for group in ("buffers", "parameters") for key, value in getattr(subject, group, {}).items()}
     own = {key: value.item() if isinstance(value, np.ndarray) and value.size == 1 else value
            for key, value in own.items()}  # fmt: skip
     few = [(key, value) for key, value in own.items() if isinstance(value, np.ndarray) and value.size <= FEW]
+    means = [(key, value) for key, value in own.items() if isinstance(value, np.ndarray) and value.dtype.kind in "fiub"]
+    for key, value in means:
+        if 1 < value.size <= MANY and key not in getattr(subject, "parameters", {}):
+            own |= {f"mean of {key}": float(value.mean()), f"Σ {key}": float(value.sum())}
     own |= {f"{key}[{i}]": entry for key, value in few if value.ndim == 1 for i, entry in enumerate(value.tolist())}
     window = vars(own["window"]) if hasattr(own.get("window"), "kernel") else {}
     found: Sizes = {}
