@@ -40,12 +40,14 @@ EDITED = {
 COSTS = {
     1.0: ["reversed", "exchanged"],
     1.1: ["moved on by one", "moved back by one"],
-    1.2: ["squared", "square root", "square", "absolute value", "mean over axis 0", "the sum over axis", "diagonal"],
+    1.2: ["squared", "square root", "square", "absolute value", "mean over axis 0", "the sum over axis", "diagonal",
+          "mirrored", "symmetric part"],
     1.3: ["the first along axis 0 for all", "the last along axis 0 for all", "reverse order of blocks", "interleaved"],
-    1.4: ["its sign alone", "1 minus it", "clipped", "axes 0 and 1 reversed", "0 on the diagonal", "triangle"],
+    1.4: ["1 minus it", "clipped", "axes 0 and 1 reversed", "0 on the diagonal", "triangle"],
     1.5: ["alone, and 0", "0 for the first", "0 for the last", "summed up along axis 0", "block for all"],
     1.6: ["axes read in the order 1, 0"],
-}
+    2.0: ["its sign alone"],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("words", EDITED)
@@ -64,6 +66,16 @@ def test_the_simple_edits_cost_less():
             assert any(part in words for words in found[cost]), (cost, part)
     costly = [op.cost for op in operations((3, 4)) if any(part in op.words for part in ("subtracted", "for each"))]
     assert sorted(costly) == [1.2] * 6 + [1.4, 1.5]
+
+
+def test_triangles_of_squares_are_mirrored():
+    found = {op.words: op.change for op in operations((2, 2))}
+    for words, want in (
+        ("the lower triangle of axes 0 and 1 mirrored", [[1, 3], [3, 4]]),
+        ("the upper triangle of axes 0 and 1 mirrored", [[1, 2], [2, 4]]),
+        ("the symmetric part of axes 0 and 1 alone", [[1, 2.5], [2.5, 4]]),
+    ):
+        np.testing.assert_array_equal(found[words](np.array([[1.0, 2], [3, 4]])), want)
 
 
 def test_what_undoes_itself_is_closed():

@@ -18,7 +18,7 @@ from gbackprop.testing.probe import Probe
 RNG = np.random.default_rng(0)
 NUMBERS = {
     "0": 0, "1": 1, "its negative": -0.25, "larger by 1": 1.25, "smaller by 1": -0.75, "doubled": 0.5, "halved": 0.125,
-    "squared": 0.0625, "1 over it": 4,
+    "squared": 0.0625, "1 over it": 4, "1 less it": 0.75,
 }  # fmt: skip
 """Of 0.25, each number once: its square root is twice that."""
 
@@ -48,7 +48,8 @@ def test_parameters_have_other_entries():
     wanted = {
         "0": 0 * before, "1": 0 * before + 1, "its negative": -before, "larger by 1": before + 1,
         "smaller by 1": before - 1, "doubled": 2 * before, "halved": before / 2, "squared": before * before,
-        "its square root": [[0.5, 1], [2, 4]], "1 over it": [[4, 1], [0.25, 0.0625]], "reversed": [[4, 16], [0.25, 1]],
+        "its square root": [[0.5, 1], [2, 4]], "1 over it": [[4, 1], [0.25, 0.0625]],
+        "1 less it": [[0.75, 0], [-3, -15]], "reversed": [[4, 16], [0.25, 1]],
         "transposed": before.T, "its first for all": [[0.25, 1], [0.25, 1]],
     }  # fmt: skip
     assert {f"weight were {words}" for words in wanted} == set(found)

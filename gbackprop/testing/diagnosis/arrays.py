@@ -54,7 +54,7 @@ AXIS: dict[str, tuple[float, bool, Callable[[np.ndarray, int], np.ndarray]]] = {
 
 TWO_AXES: dict[str, tuple[float, bool, Callable[[np.ndarray, int, int], np.ndarray]]] = {
     "axes {} and {} exchanged": (1.0, True, np.swapaxes),
-    "the mean with axes {} and {} exchanged": (1.2, False, lambda a, i, j: (a + np.swapaxes(a, i, j)) / 2),
+    "the symmetric part of axes {} and {} alone": (1.2, False, lambda a, i, j: (a + np.swapaxes(a, i, j)) / 2),
     "the lower triangle of axes {} and {} mirrored": (1.2, False, lambda a, i, j: _mirrored(a, i, j, np.greater_equal)),
     "the upper triangle of axes {} and {} mirrored": (1.2, False, lambda a, i, j: _mirrored(a, i, j, np.less_equal)),
     "axes {} and {} reversed": (1.4, True, lambda a, i, j: np.flip(a, (i, j))),
