@@ -216,7 +216,7 @@ class Relations:
                 if not self._trivial(op, side):
                     yield self.held(lambda t, n, f=op.change, s=side: (f(t.parts[n][s]), _missing(t.parts[n])),
                                     f"right if {{k}} times what is {title}, {op.words}, were added",
-                                    op.cost + 1.5, True)  # fmt: skip
+                                    op.cost + 1.5 + op.words.endswith("mirrored"), True)  # fmt: skip
 
     def quantities(self) -> Iterator[Found | None]:
         """Yield relations of a result that is another quantity, or differs by a part of one."""
