@@ -70,9 +70,9 @@ class SGD(Optimizer):
         return super()._shapes(given) if self.momentum else {}
 
 
-def _flag(name: str, value: Any) -> bool:
+def _flag(name: str, value: Any) -> Any:
     check_flag(name, value)
-    return bool(value)
+    return value
 
 
 def _both(momentum: float, nesterov: bool) -> tuple[float, bool]:

@@ -148,8 +148,12 @@ def _steps(found: Sequence[Moved]) -> dict[str, dict[str, np.ndarray]]:
 
 
 def _compared(got: Any, want: Any, oracle: str, parameters: Moved, tolerance: float = RULE_TOLERANCE) -> Compared:
-    """Compare steps: errors are never relative to less than what the parameters are rounded by."""
-    floor = 4e-6 * max(float(np.max(np.abs(value), initial=0)) for value in parameters.values())
+    """Compare steps: errors are never relative to less than what the parameters are rounded by.
+
+    A step is θ + Δ − θ, with an error of eps |θ|, and twice that if it is of half the size: 8 eps |θ| may be wrong.
+    """
+    size = max(float(np.max(np.abs(value), initial=0)) for value in parameters.values())
+    floor = max(1e-7, 8 * float(np.finfo(np.float64).eps) / tolerance) * size
     return Compared(got, want, oracle, tolerance, floor)
 
 

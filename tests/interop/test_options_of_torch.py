@@ -246,40 +246,15 @@ def test_derivatives_of_equal_numbers_are_torchs(function):
 # -------------------------------------------------------------------------------------------- gradients that are others
 
 
-class Rounded(torch.autograd.Function):
-    """A function with a derivative of its own."""
-
-    @staticmethod
-    def forward(ctx, x):
-        return torch.sign(x)
-
-    @staticmethod
-    def backward(ctx, g):
-        return g
+def defined(forward, backward):
+    """Return a function with a derivative of its own."""
+    methods = {"forward": lambda ctx, x: forward(x), "backward": lambda ctx, g: backward(g)}
+    return type("Own", (torch.autograd.Function,), {key: staticmethod(each) for key, each in methods.items()}).apply
 
 
-class Bounded(torch.autograd.Function):
-    """A function that clips, with the derivative of one that does not."""
-
-    @staticmethod
-    def forward(ctx, x):
-        return x.clamp(-5, 5)
-
-    @staticmethod
-    def backward(ctx, g):
-        return g
-
-
-class Clipped(torch.autograd.Function):
-    """A function that clips gradients."""
-
-    @staticmethod
-    def forward(ctx, x):
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, g):
-        return g.clamp(-1, 1)
+rounded = defined(torch.sign, lambda g: g)
+bounded = defined(lambda x: x.clamp(-5, 5), lambda g: g)
+bounding = defined(torch.clone, lambda g: g.clamp(-1, 1))
 
 
 def clipped(m, y):
@@ -306,9 +281,9 @@ def hooked(m, y):
         (lambda m, y: y * y.tanh().detach(), "detach: expected a function with the gradient of what it computes"),
         (lambda m, y: y + (torch.sign(y) - y).detach(), "detach: expected a function with the gradient"),
         (without_gradient, r"got others of scale, its input \(torch.no_grad, a torch.autograd.Function, or a hook\)"),
-        (lambda m, y: Rounded.apply(y), "expected the gradients of the functions that it calls, got others of scale"),
-        (lambda m, y: Bounded.apply(y), "expected the gradients of the functions that it calls, got others of scale"),
-        (lambda m, y: Clipped.apply(y), "expected the gradients of the functions that it calls, got others of scale"),
+        (lambda m, y: rounded(y), "expected the gradients of the functions that it calls, got others of scale"),
+        (lambda m, y: bounded(y), "expected the gradients of the functions that it calls, got others of scale"),
+        (lambda m, y: bounding(y), "expected the gradients of the functions that it calls, got others of scale"),
         (hooked, "expected the gradients of the functions that it calls, got others of scale"),
         (clipped, "expected the gradients of the functions that it calls, got others of scale"),
     ],

@@ -91,7 +91,7 @@ class _Search:
         self.trials, self.relations = trials, Relations(trials, self.deadline, self.sound)
 
     def found(self) -> list[Found]:
-        """Return the edits of the first kind that has any, unless another has some that are more telling."""
+        """Return the edits of the first kind that has any; and where they may hold by `CHANCE`, those of the next."""
         if self.method in getattr(getattr(self.probe, "layer", None), "parameters", {}):
             return []  # the claim is on the function: that it is linear in a parameter
         related = self.relations.search

@@ -289,10 +289,11 @@ def scalars_of(subject: Any) -> Sizes:
     own |= {key: value for group in ("buffers", "parameters") for key, value in getattr(subject, group, {}).items()}
     own = {key: value.item() if isinstance(value, np.ndarray) and value.size == 1 else value
            for key, value in own.items()}  # fmt: skip
-    few = [(key, value) for key, value in own.items() if isinstance(value, np.ndarray) and value.size <= FEW]
-    means = [(key, value) for key, value in own.items() if isinstance(value, np.ndarray) and value.dtype.kind in "fiub"]
-    for key, value in means:
-        if 1 < value.size <= MANY and key not in getattr(subject, "parameters", {}):
+    arrays = {key: value for key, value in own.items() if isinstance(value, np.ndarray)}
+    few = [(key, value) for key, value in arrays.items() if value.size <= FEW]
+    for key, value in arrays.items():
+        numbers = value.dtype.kind in "fiub" and 1 < value.size <= MANY
+        if numbers and key not in getattr(subject, "parameters", {}):
             own |= {f"mean of {key}": float(value.mean()), f"Σ {key}": float(value.sum())}
     own |= {f"{key}[{i}]": entry for key, value in few if value.ndim == 1 for i, entry in enumerate(value.tolist())}
     window = vars(own["window"]) if hasattr(own.get("window"), "kernel") else {}
