@@ -19,7 +19,7 @@ from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.wrt import names_of
 from gbackprop.engine.arena import arena, fresh
 from gbackprop.engine.blocks import Limits, advice, check_whole, choose_blocks
-from gbackprop.engine.finite import is_finite, warn_not_finite
+from gbackprop.engine.finite import warn_not_finite
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.memory import Allocator, free_memory
 from gbackprop.engine.prepared import Calls
@@ -153,12 +153,11 @@ def backward(
                 plan = make_plan(network, loss, x, y, quantities, rng, training, names)
             else:
                 parts = network, loss, quantities
-                found = prepared.again(parts, (x, y, rng), progress is False and plain is loss)
-                if isinstance(found, Result):
-                    if not is_finite(found):
-                        warn_not_finite(prepared.plan(*parts), found)
+                plan, found = prepared.again(parts, (x, y, rng), progress is False and plain is loss)
+                if found is not None:
+                    if plan is not None:
+                        warn_not_finite(plan, found)
                     return found
-                plan = found
         except MemoryError:
             free_memory()  # the memory cached from earlier calls may be enough
             prepared = None

@@ -47,8 +47,13 @@ def warn_not_finite(plan: Plan, result: Result) -> None:
 
 def is_finite(result: Result) -> bool:
     """Return whether nothing in a result is NaN or infinite."""
+    return all_finite(*arrays_in(result))
+
+
+def arrays_in(result: Result) -> list[Array]:
+    """Return the arrays of floats in a result, but for `BatchGrad`, whose sum is among them."""
     others = [part for *_, parts in _quantities(result, rows=False) for part in parts] if result.values else []
-    return all_finite(result.loss, result.output, *result.gradient.values(), *others)
+    return [result.loss, result.output, *result.gradient.values(), *others]
 
 
 def _parts(result: Result) -> Iterator[tuple[str, str, list[Array]]]:

@@ -83,18 +83,20 @@ class Prepared:
             return False
         return not self.processors or self.processors == cpu_count()
 
-    def again(self, parts: Parts, batch: tuple[Array, Array, Any], written: bool) -> Result | Plan:
-        """Return the result of a call that is written down, if it may be; else its plan. A batch is x, y and rng."""
+    def again(self, parts: Parts, batch: tuple[Array, Array, Any], written: bool) -> tuple[Plan | None, Result | None]:
+        """Return the plan of a call and, if it may be run as it is written down, its result; a batch is x, y and rng.
+
+        There is no plan where the result needs none: all is finite.
+        """
         (_, loss, quantities), (x, y, rng) = parts, batch
         run = self.written if written else None
         if run is not None and (rng is None or (type(rng) is int and rng >= 0)):
             result = run(x, y, loss, quantities)
             if result is not None:
-                return result
+                return None, result
         check_batch(x)
         plan = self.plan(*parts).with_batch(x, y, rng)
-        result = run(x, y, loss, quantities, plan) if run is not None else None
-        return plan if result is None else result
+        return plan, run(x, y, loss, quantities, plan) if run is not None else None
 
     def plan(self, network: Layer, loss: Loss, quantities: Sequence[Quantity]) -> Plan:
         """Return the plan of a call, without its batch."""

@@ -509,7 +509,7 @@ def test_what_is_written_down_is_what_numpy_computes(function):
     x, statements = RNG.standard_normal((2, 2, 3, 4)), Statements(Written)
     found = function(statements.array(x[0], "a"))
     np.testing.assert_array_equal(plain(found), function(x[0]), strict=True)
-    exec(statements.function(["a"], found.name, [found.name]), statements.scope)
+    exec(statements.function(["a"], found.name, [found.name], statements.lines), statements.scope)
     np.testing.assert_array_equal(statements.scope["run"](x[1]), function(x[1]), strict=True)
 
 
@@ -528,6 +528,6 @@ def test_layers_inside_a_loss_may_change(ran):
 def test_an_array_of_another_text_is_not_written():
     one, other = Statements(Written), Statements(Written)
     x = one.array(np.ones(3), "x")
-    assert one.text(x, used := []) == "x" == used[0]
+    assert one.text(one.refs(x)) == "x"
     with pytest.raises(CannotWriteError, match="made outside"):
-        other.text(x, [])
+        other.refs(x)

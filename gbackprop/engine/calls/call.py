@@ -19,6 +19,7 @@ from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.state import changed_class
 from gbackprop.engine.calls.functions import Functions
 from gbackprop.engine.calls.recorded import arrays_of, drawn_in, places_of, recorded
+from gbackprop.engine.finite import is_finite
 from gbackprop.engine.sweep import Execution
 from gbackprop.losses.base import Loss
 from gbackprop.plain.plan import Plan
@@ -35,7 +36,8 @@ class WrittenCall:
     Attributes
     ----------
     run : function of arrays
-        Returns loss, output, gradient and the values of the quantities.
+        Returns loss, output, gradient, the values of the quantities, and sums of squares: where their total is below
+        `limit`, neither the results nor x and the layers' arrays have NaN or infinity.
     kinds : list of (type, shape, strides, dtype)
         Of x, y, each array of the layers, and random numbers.
     plain : bool
@@ -54,6 +56,7 @@ class WrittenCall:
         self.kinds, self.scale = [(type(a), a.shape, a.strides, a.dtype) for a in arrays], plan.scale
         self.plain, self.shape = plan.floats and plan.wrt is None and not drawn, (len(call.x), *plan.output_shape)
         self.where = f"y of {type(plan.loss).__name__}({plan.loss.reduction!r})"
+        self.limit = float(np.finfo(plan.scale.dtype).max) / 8
         self.context = one_blas_thread() if call.cut.small else NO_CONTEXT
         self.classes = {kind: dict(vars(kind)) for kind in _jacobians(call)}
 
@@ -76,15 +79,26 @@ class WrittenCall:
             return None
         if changed_class(self.classes) or self.used.changed():
             return None
-        if plan is not None:
-            if plan.scale != self.scale:
+        if plan is None:
+            if not self.plain:
                 return None
-        elif self.plain and all_finite(x, *arrays[2:]):
             loss.check_values(self.where, y, self.shape, x)  # their kinds are those that were checked before
-        else:
+        elif plan.scale != self.scale:
             return None
-        with self.context:
-            value, output, gradient, values = self.run(*arrays)
+        if plan is not None:
+            with self.context:
+                return self._result(self.run(*arrays), loss, quantities)
+        errors: list[Any] = []
+        with self.context, np.errstate(divide="call", over="call", invalid="call", call=lambda *error: errors.append(error)):
+            found = self.run(*arrays)
+        if errors:  # the arithmetic is done again, and its errors are treated as the caller asks
+            return None
+        result = self._result(found, loss, quantities)
+        squares = sum(map(float, found[4:]), abs(float(result.loss)))
+        return result if squares < self.limit or (all_finite(x, *arrays[2:]) and is_finite(result)) else None
+
+    def _result(self, found: Sequence[Any], loss: Loss, quantities: Sequence[Quantity]) -> Result:
+        value, output, gradient, values = found[:4]
         return Result(value, output, gradient, tuple(quantities), values, loss, self.scale)
 
 
@@ -108,7 +122,7 @@ def write_call(call: Execution, result: Result, layers: Sequence[Layer]) -> Writ
             found = written.run(*arrays_of(call.x, call.y, written.places), *drawn_in(plan))
     except Exception:  # whatever a form, or NumPy, says of arrays that write down what is done
         return None
-    return written if _same(found, (result.loss, result.output, result.gradient, [*result.values])) else None
+    return written if _same(found[:4], (result.loss, result.output, result.gradient, [*result.values])) else None
 
 
 def _jacobians(call: Execution) -> set[type]:

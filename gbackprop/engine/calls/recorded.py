@@ -13,8 +13,10 @@ from gbackprop.array import Array
 from gbackprop.base.recording.tape import mapped
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.state import digests_of
+from gbackprop.engine.calls.shorter import Squares, without_repeats
 from gbackprop.engine.calls.statements import ERRORS, CannotWriteError, Statements, is_written
 from gbackprop.engine.calls.written import Written
+from gbackprop.engine.finite import arrays_in
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.rows import SampleRows
 from gbackprop.engine.sweep import OUTPUT, Execution, SampleBlock, sweep_block
@@ -77,9 +79,14 @@ def recorded(call: Execution, layers: Sequence[Layer], rng: np.random.Generator)
         result = _swept(call, memo, x, y)
     if len(writer.lines) > MOST:
         raise CannotWriteError("too many statements")
-    used: list[str] = []
-    found = _text((result.loss, result.output, result.gradient, result.values), writer, used)
-    return writer.function([each.name for each in given], found, used), writer.scope
+    results: list[Any] = []
+    found = _text((result.loss, result.output, result.gradient, result.values), writer, results)
+    lines = without_repeats(writer.lines, writer, {each.memory for each in results})
+    looked = [each.named for each in arrays_in(result)[1:] if is_written(each)]
+    squares = Squares(lines, [each.named for each in (x, *others) if each.named.dtype.kind == "f"], looked)
+    found = f"{found[:-1]}{', '.join(squares.names)}, )"
+    names = [each.name for each in results] + squares.names
+    return writer.function([each.name for each in given], found, names, squares.lines), writer.scope
 
 
 def _made_up(array: Array, classes: int, rng: np.random.Generator) -> Array:
@@ -119,14 +126,15 @@ def _swept(call: Execution, memo: dict[int, Any], x: Any, y: Any) -> Result:
     return finish(same, total.loss, output, total.found)
 
 
-def _text(value: Any, writer: Statements, used: list[str]) -> str:
-    """Return a part of the result as text."""
+def _text(value: Any, writer: Statements, used: list[Any]) -> str:
+    """Return a part of the result as text; names of arrays are added to `used`."""
     if is_written(value):
-        return writer.text(value, used)
+        used.append(writer.refs(value))
+        return writer.text(used[-1])
     if isinstance(value, np.ndarray):
-        return f"{writer.text(value, used)}.copy()"
+        return f"{writer.text(value)}.copy()"
     if type(value) is dict:
-        pairs = [f"{writer.text(key, used)}: {_text(each, writer, used)}" for key, each in value.items()]
+        pairs = [f"{writer.text(key)}: {_text(each, writer, used)}" for key, each in value.items()]
         return f"{{{', '.join(pairs)}}}"
     if type(value) in (list, tuple):
         inside = "".join([f"{_text(each, writer, used)}, " for each in value])
@@ -134,8 +142,8 @@ def _text(value: Any, writer: Statements, used: list[str]) -> str:
     if isinstance(value, Quantity):
         raise CannotWriteError("there is a further sweep")
     if getattr(value, "__dict__", None) and not isinstance(value, type) and not callable(value):
-        return f"{writer.text(_object, used)}({writer.text(type(value), used)}, {_text(vars(value), writer, used)})"
-    return writer.text(value, used)
+        return f"{writer.text(_object)}({writer.text(type(value))}, {_text(vars(value), writer, used)})"
+    return writer.text(value)
 
 
 def _object(kind: type, attributes: dict[str, Any]) -> Any:

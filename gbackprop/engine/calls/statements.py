@@ -1,8 +1,10 @@
-"""Statements of Python: a line for each thing that is done to arrays, in its order, and nothing left out."""
+"""Statements of Python: each thing that is done to arrays, in its order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType
 from typing import Any, cast
 
 import numpy as np
@@ -17,9 +19,85 @@ ERRORS = {"divide": "call", "over": "call", "under": "call", "invalid": "call"}
 VIEWS = ("getitem", "reshape", "ravel", "transpose", "swapaxes", "squeeze", "ascontiguousarray")
 """Functions that only look at an array: those that return all of it, as it is, need no statement."""
 
+FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodDescriptorType, np.ufunc)
+"""Classes of functions that are one if they are equal, such as the methods of `numpy.add`."""
+
+CONSTANT = np.arange, np.eye, np.zeros, np.ones, np.full
+"""Functions that make an array of numbers alone."""
+
+EXACT = 1 << 24
+"""Integers below this one are numbers of float32."""
+
 
 class CannotWriteError(Exception):
     """A number is read, or something is done outside of NumPy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An array of a statement by its name.
+
+    `memory` is the name of the array in whose memory it lies; `whole` says whether it has each number of that array
+    once, `flat` whether they lie there in its order.
+    """
+
+    name: str
+    memory: str
+    whole: bool
+    flat: bool
+    size: int
+    dtype: np.dtype[Any]
+
+
+@dataclass(slots=True)
+class Statement:
+    """A call of a function, its arrays replaced by their names.
+
+    Attributes
+    ----------
+    made : list of Named
+        The arrays that it returns, in a tuple if `several`.
+    writes : set of str
+        The memory of given arrays into which it writes.
+    errors : dict
+        How errors of arithmetic are treated there, where that is told.
+    value : ndarray, optional
+        What it returns, if that is the same in each call.
+    """
+
+    function: Callable[..., Any]
+    args: list[Any]
+    named: dict[str, Any]
+    made: list[Named]
+    several: bool
+    writes: set[str]
+    errors: dict[str, str]
+    value: Any = None
+
+    def given(self) -> list[Named]:
+        """Return the arrays in the arguments."""
+        return [*inside([self.args, self.named], Named)]
+
+    def names(self) -> set[str]:
+        """Return the names of all arrays."""
+        return {each.name for each in (*self.made, *self.given())}
+
+    def target(self) -> str:
+        """Return what stands left of the sign of equality."""
+        names = [each.name for each in self.made]
+        return "".join([f"{name}, " for name in names]) if self.several else "".join(names)
+
+    def renamed(self, same: Mapping[str, Any]) -> Statement:
+        """Return the statement with other arrays, or memory, in place of those whose names are in `same`."""
+
+        def change(value: Any) -> Any:
+            if not isinstance(value, Named):
+                return mapped(change, value)
+            memory = same.get(value.memory)
+            moved = replace(value, memory=memory.memory) if isinstance(memory, Named) else value
+            return same.get(value.name, moved)
+
+        return replace(self, args=change(self.args), named=change(self.named), made=change(self.made))
 
 
 class Statements:
@@ -32,79 +110,115 @@ class Statements:
 
     Attributes
     ----------
-    lines : list of (errors, text, names)
-        How errors of arithmetic are treated there, where that is told; the arrays that it makes or takes.
+    lines : list of Statement
     scope : dict of str to object
         What statements refer to by name: functions and constants.
     """
 
     def __init__(self, kind: type[Any]) -> None:
         self.kind, self.made = kind, 0
-        self.lines: list[tuple[dict[str, str], str, list[str]]] = []
+        self.lines: list[Statement] = []
         self.scope: dict[str, Any] = {}
-        self.names: dict[int, str] = {}  # of objects in the scope, which keeps them
+        self.names: dict[Any, str] = {}  # of objects in the scope, which keeps them
+        self.constants: dict[Any, np.ndarray] = {}
 
-    def array(self, value: Any, name: str) -> Any:
-        """Return an array that statements call by a name."""
+    def array(self, value: Any, name: str, of: Any = None) -> Any:
+        """Return an array that statements call by a name; `of` is the one of which it may be a view."""
         array = np.asarray(value).view(self.kind)
         array.writer, array.name, array.scalar = self, name, not isinstance(value, np.ndarray)
+        memory, whole = (name, True) if of is None else (of.memory, of.whole and of.size == array.size)
+        array.named = Named(name, memory, whole, plain(array).flags.c_contiguous, array.size, array.dtype)
         return array
 
-    def do(self, function: Callable[..., Any], args: Sequence[Any], named: Any = None, out: Any = None) -> Any:
-        """Call a function, and write that down; return its results, or `out`, into which it writes its result."""
+    def do(
+        self, function: Callable[..., Any], args: Sequence[Any], named: Any = None, out: Any = None, kernel: bool = False
+    ) -> Any:
+        """Call a function, and write that down; return its results, or `out`, into which it writes its result.
+
+        One that returns nothing may write into each array that it is given, a kernel into its last one.
+        """
         named = named or {}
         result = function(*plain(list(args)), **plain(named))
-        if getattr(function, "__name__", "") in VIEWS and is_written(args[0]) and _is_all(result, plain(args[0])):
+        is_view = getattr(function, "__name__", "") in VIEWS
+        if is_view and is_written(args[0]) and _is_all(result, plain(args[0])):
             return args[0]
         several = isinstance(result, tuple | list)
         found = [] if result is None or out is not None else [*result] if several else [result]
+        given = [each for each in inside([args, named], ModuleArray)]
         arrays = []
         for each in found:
             self.made += 1
-            arrays.append(self.array(each, f"t{self.made}"))
-        used: list[str] = [each.name for each in arrays]
-        target = "".join([f"{name}, " for name in used]) if several else "".join(used)
-        given = [self.text(each, used) for each in args]
-        given += [f"{key}={self.text(value, used)}" for key, value in named.items()]
-        text = f"{self.text(function, used)}({', '.join(given)})"
+            of = next((array.named for array in given if np.may_share_memory(plain(array), each)), None)
+            if of is not None and not is_view:  # such as windows, which may have a number twice
+                of = replace(of, whole=False)
+            arrays.append(self.array(each, f"t{self.made}", of))
+        targets = [out] if out is not None else given[-1:] if kernel else given if result is None else []
+        written = {each.named.memory for each in targets}
         errors = {key: str(value) for key, value in np.geterr().items() if value != ERRORS[key]}
-        self.lines.append((errors, f"{target} = {text}" if target else text, used))
+        made, value = [each.named for each in arrays], found[0] if function in CONSTANT and not given else None
+        given_names = self.refs([*args]), self.refs(named)
+        self.lines.append(Statement(function, *given_names, made, several, written, errors, value))
         if out is not None or not several:
             return arrays[0] if arrays else out
         return type(result)(*arrays) if hasattr(result, "_fields") else type(result)(arrays)
 
-    def text(self, value: Any, used: list[str]) -> str:
-        """Return an argument as text; names of arrays are added to `used`."""
+    def refs(self, value: Any) -> Any:
+        """Return arguments with names in place of arrays."""
         if is_written(value):
             if value.writer is not self:
                 raise CannotWriteError("an array was made outside of what is written down")
-            used.append(value.name)
-            return str(value.name)
-        kind, before = type(value), len(used)
-        if kind in (tuple, list):
-            inside = "".join([f"{self.text(each, used)}, " for each in value])
-            text = f"[{inside}]" if kind is list else f"({inside})"
-        elif kind is slice:
-            text = f"slice({', '.join([self.text(each, used) for each in (value.start, value.stop, value.step)])})"
-        else:
-            text = repr(value) if value is None or kind in (bool, int, str) else ""
-        if text and (len(used) > before or kind not in (tuple, list, slice)):
-            return text
-        name = self.names.setdefault(id(value), f"k{len(self.names)}")
-        self.scope[name] = value
+            return value.named
+        return mapped(self.refs, value)
+
+    def text(self, value: Any) -> str:
+        """Return an argument as text."""
+        if isinstance(value, Named):
+            return value.name
+        kind = type(value)
+        if value is None or kind in (bool, int, str):
+            return repr(value)
+        arrays = any(True for _ in inside(value, Named))
+        if arrays and kind in (tuple, list):
+            parts = "".join([f"{self.text(each)}, " for each in value])
+            return f"[{parts}]" if kind is list else f"({parts})"
+        if arrays and kind is slice:
+            return f"slice({', '.join([self.text(each) for each in (value.start, value.stop, value.step)])})"
+        key = (kind, repr(value)) if _is_index(value) else value if kind in FUNCTIONS else id(value)
+        name = self.names.setdefault(key, f"k{len(self.names)}")
+        self.scope.setdefault(name, value)
         return name
 
-    def function(self, names: Sequence[str], result: str, used: Sequence[str]) -> str:
+    def call(self, line: Statement) -> str:
+        """Return the right side of a statement; a constant that is added to floats, or the like, is an array."""
+        args, floats = line.args, {each.dtype for each in line.given()}
+        if isinstance(line.function, np.ufunc) and len(floats) == 1 and len(args) == 2 and line.named.keys() <= {"out"}:
+            (dtype,) = floats
+            args = [self.constant(each, dtype) for each in args] if dtype.kind == "f" else args
+        given = [*map(self.text, args), *[f"{key}={self.text(value)}" for key, value in line.named.items()]]
+        return f"{self.text(line.function)}({', '.join(given)})"
+
+    def constant(self, value: Any, dtype: np.dtype[Any]) -> Any:
+        """Return a number as an array, which NumPy need not convert in each call; what is computed is the same."""
+        if type(value) is float or (type(value) is int and abs(value) < EXACT):
+            return self.shared(np.array(value, dtype))
+        return value
+
+    def shared(self, value: np.ndarray) -> np.ndarray:
+        """Return a constant, or an equal one that was there before."""
+        return self.constants.setdefault((value.dtype, value.shape, value.strides, value.tobytes()), value)
+
+    def function(self, names: Sequence[str], result: str, used: Sequence[str], lines: Sequence[Statement]) -> str:
         """Return the text of a function of arrays by name; each other one is deleted after its last use."""
-        last = {name: i for i, (_, _, names) in enumerate(self.lines) for name in names}
-        lines, before = [f"def run({', '.join(names)}):"], {}  # type: ignore[var-annotated]
-        for i, (errors, text, here) in enumerate(self.lines):
-            if errors and errors != before:
-                lines.append(f"    with {self.text(np.errstate, [])}(**{errors}):")
-            before, pad = errors, "        " if errors else "    "
-            ends = sorted({name for name in here if last[name] == i} - {*names, *used})
-            lines += [pad + text, *[f"{pad}del {', '.join(ends)}"] * bool(ends)]
-        return "\n".join([*lines, f"    return {result}", ""])
+        last = {name: i for i, line in enumerate(lines) for name in line.names()}
+        text, before = [f"def run({', '.join(names)}):"], {}  # type: ignore[var-annotated]
+        for i, line in enumerate(lines):
+            if line.errors and line.errors != before:
+                text.append(f"    with {self.text(np.errstate)}(**{line.errors}):")
+            before, pad = line.errors, "        " if line.errors else "    "
+            ends = sorted({name for name in line.names() if last[name] == i} - {*names, *used})
+            text.append(pad + (f"{target} = " if (target := line.target()) else "") + self.call(line))
+            text += [f"{pad}del {', '.join(ends)}"] * bool(ends)
+        return "\n".join([*text, f"    return {result}", ""])
 
 
 def is_written(value: Any) -> bool:
@@ -117,6 +231,23 @@ def plain(value: Any) -> Any:
     if isinstance(value, ModuleArray):
         return cast(Any, np.ndarray).view(value, np.ndarray)
     return mapped(plain, value)
+
+
+def inside(value: Any, kind: type[Any]) -> Iterator[Any]:
+    """Yield the arrays, or their names, in arguments."""
+    if isinstance(value, kind):
+        yield value
+    elif isinstance(value, list | tuple | dict | slice):
+        parts = value.values() if isinstance(value, dict) else value
+        for each in (value.start, value.stop, value.step) if isinstance(value, slice) else parts:
+            yield from inside(each, kind)
+
+
+def _is_index(value: Any) -> bool:
+    """Return whether a value is made of numbers, slices, tuples and the like alone, so that its text says all of it."""
+    if isinstance(value, list | tuple):
+        return all(map(_is_index, value))
+    return value is None or type(value) in (bool, int, float, str, slice, type(...))
 
 
 def _is_all(value: Any, array: np.ndarray) -> bool:

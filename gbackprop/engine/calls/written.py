@@ -23,7 +23,7 @@ METHODS = ("reshape", "transpose", "swapaxes", "squeeze", "ravel", "diagonal", "
            "take", "argmax", "argmin", "cumsum", "nonzero", "dot")  # fmt: skip
 """Methods that are written down here."""
 
-HARMLESS = ("writer", "name", "scalar", "module", "made", "shape", "ndim", "size", "dtype", "itemsize", "nbytes",
+HARMLESS = ("writer", "name", "named", "scalar", "module", "made", "shape", "ndim", "size", "dtype", "itemsize", "nbytes",
             "strides", "flags", "sum", "prod", "max", "min", "mean", "any", "all", "clip")  # fmt: skip
 """Other attributes: those that read no number, and methods that NumPy computes by its functions."""
 
@@ -36,6 +36,7 @@ class Written(np.ndarray, ModuleArray):
 
     writer: Any = None  # views that NumPy makes by itself have none: they cannot be used
     name = ""
+    named: Any = None
     scalar = False  # whether it stands for a number
 
     def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, out: Any = (), **named: Any) -> Any:
@@ -128,7 +129,7 @@ class WritingKernels:
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(self.functions, name)
-        return lambda *args: self.writer.do(function, args)
+        return lambda *args: self.writer.do(function, args, kernel=True)
 
 
 def writer_of(values: Any) -> Statements:
