@@ -153,11 +153,10 @@ def backward(
                 plan = make_plan(network, loss, x, y, quantities, rng, training, names)
             else:
                 parts = network, loss, quantities
-                plan, found = prepared.again(parts, (x, y, rng), progress is False and plain is loss)
-                if found is not None:
-                    if plan is not None:
-                        warn_not_finite(plan, found)
+                found = prepared.again(parts, (x, y, rng), progress is False and plain is loss)
+                if isinstance(found, Result):
                     return found
+                plan = found
         except MemoryError:
             free_memory()  # the memory cached from earlier calls may be enough
             prepared = None

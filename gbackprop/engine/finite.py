@@ -15,7 +15,7 @@ from gbackprop.quantities.first_order import BatchGrad
 from gbackprop.quantities.result import Result
 
 
-def warn_not_finite(plan: Plan, result: Result) -> None:
+def warn_not_finite(plan: Plan, result: Result, stacklevel: int = 3) -> None:
     """Warn of NaN and infinity in a result, with each quantity, the first of its parameters, and that one's layer.
 
     Nothing is looked at on a GPU, where the host would have to wait. There is no warning where `numpy.errstate` ignores
@@ -41,7 +41,7 @@ def warn_not_finite(plan: Plan, result: Result) -> None:
         f"NaN or infinity in {'; '.join(said)}: numbers beyond the range of {plan.scale.dtype} came up (smaller inputs "
         f"or parameters{wider} can help)",
         NotFiniteWarning,
-        stacklevel=3,
+        stacklevel=stacklevel,
     )
 
 

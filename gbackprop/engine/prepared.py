@@ -34,6 +34,7 @@ from gbackprop.calculus.state import changed_class
 from gbackprop.engine.blocks import Cut
 from gbackprop.engine.calls.call import AFTER, WrittenCall, write_call
 from gbackprop.engine.calls.recorded import READ
+from gbackprop.engine.finite import warn_not_finite
 from gbackprop.engine.registry import NetworkForms
 from gbackprop.engine.sweep import Execution
 from gbackprop.losses.base import Loss
@@ -83,20 +84,21 @@ class Prepared:
             return False
         return not self.processors or self.processors == cpu_count()
 
-    def again(self, parts: Parts, batch: tuple[Array, Array, Any], written: bool) -> tuple[Plan | None, Result | None]:
-        """Return the plan of a call and, if it may be run as it is written down, its result; a batch is x, y and rng.
-
-        There is no plan where the result needs none: all is finite.
-        """
+    def again(self, parts: Parts, batch: tuple[Array, Array, Any], written: bool) -> Result | Plan:
+        """Return the result of a call that is written down, if it may be; else its plan. A batch is x, y and rng."""
         (_, loss, quantities), (x, y, rng) = parts, batch
         run = self.written if written else None
         if run is not None and (rng is None or (type(rng) is int and rng >= 0)):
             result = run(x, y, loss, quantities)
             if result is not None:
-                return None, result
+                return result
         check_batch(x)
         plan = self.plan(*parts).with_batch(x, y, rng)
-        return plan, run(x, y, loss, quantities, plan) if run is not None else None
+        result = run(x, y, loss, quantities, plan) if run is not None else None
+        if result is None:
+            return plan
+        warn_not_finite(plan, result, stacklevel=4)
+        return result
 
     def plan(self, network: Layer, loss: Loss, quantities: Sequence[Quantity]) -> Plan:
         """Return the plan of a call, without its batch."""

@@ -23,7 +23,8 @@ from gbackprop.calculus.jacobian import Outer
 from gbackprop.engine import prepared
 from gbackprop.engine.calls.call import WrittenCall
 from gbackprop.engine.calls.functions import Functions
-from gbackprop.engine.calls.statements import CannotWriteError, Statements, plain
+from gbackprop.engine.calls.shorter import without_repeats
+from gbackprop.engine.calls.statements import ERRORS, CannotWriteError, Statements, plain
 from gbackprop.engine.calls.written import Written
 from gbackprop.plain.plan import make_plan
 from gbackprop.testing.cases.network_rows import ATTENTIVE, BRANCHED
@@ -511,6 +512,99 @@ def test_what_is_written_down_is_what_numpy_computes(function):
     np.testing.assert_array_equal(plain(found), function(x[0]), strict=True)
     exec(statements.function(["a"], found.name, [found.name], statements.lines), statements.scope)
     np.testing.assert_array_equal(statements.scope["run"](x[1]), function(x[1]), strict=True)
+
+
+def in_place(a):
+    b, c = np.add(a, 1), np.add(a, 1)
+    np.multiply(b, 2, out=b)
+    return [b, c]
+
+
+def written_between(a):
+    b = np.add(a, 1)
+    c = np.exp(b)
+    np.multiply(b, 2, out=b)
+    return [c, np.exp(b)]
+
+
+def views_of_equal_ones(a):
+    b, c = np.add(a, 1), np.add(a, 1)
+    return [b[0] * 2, c[0] * 2, c[1] - 1, np.copy(c.reshape(-1))]
+
+
+def written_views(a):
+    b = np.add(a, 1)
+    np.negative(b[0], out=b[0])
+    return [b[0] * 2, np.arange(3)[1:] * a[0, 0], np.add(a, 1)]
+
+
+def in_the_caller(a):
+    with np.errstate(over="ignore"):
+        b = np.exp(a)
+    return [b, np.exp(a)]
+
+
+@pytest.mark.parametrize("function", [in_place, written_between, views_of_equal_ones, written_views, in_the_caller])
+def test_statements_are_left_out_only_where_equal_ones_give_the_same(function):
+    x, statements = RNG.standard_normal((2, 2, 3)), Statements(Written)
+    with np.errstate(**ERRORS, call=lambda *error: None):
+        found = [each.named for each in function(statements.array(x[0], "a"))]
+    lines = without_repeats(statements.lines, statements, {each.memory for each in found})
+    names = [each.name for each in found]
+    exec(statements.function(["a"], f"[{', '.join(names)}]", names, lines), statements.scope)
+    for each, want in zip(statements.scope["run"](x[1]), function(x[1]), strict=True):
+        np.testing.assert_array_equal(each, want, strict=True)
+    many = [line.function for line in lines].count(np.add)
+    assert (many, len(lines) < len(statements.lines)) == {
+        in_place: (2, False), written_between: (1, False), views_of_equal_ones: (1, True), written_views: (2, False),
+        in_the_caller: (0, False),
+    }[function]  # fmt: skip
+
+
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=str)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_numbers_beyond_the_range_are_found_in_each_array(name, asked, ran, monkeypatch):
+    make, x = NETWORKS[name]
+    if name in ("labels", "windows") and asked == ASKED[-1]:
+        pytest.skip("no Kronecker factors")
+    network = make()
+    gb.backward(network, CE, x, Y, *asked, rng=1)
+    for parameter in network.parameters.values():
+        largest = float(np.finfo(parameter.dtype).max)
+        for value in (np.nan, np.inf, -np.inf, largest**0.6, -0.9 * largest):
+            place = RNG.integers(parameter.size)
+            before, parameter.flat[place] = parameter.flat[place], value
+            given = network, CE, x, Y, *asked
+            assert outcome(gb.backward, *given, rng=2) == outcome(partial(swept, monkeypatch), *given, rng=2)
+            parameter.flat[place] = before
+    gb.backward(network, CE, x, Y, *asked, rng=1)
+    assert ran
+
+
+def test_weights_are_looked_at_by_their_products():
+    """Of a call with one sample no array as large as the weights is read for NaN: 2 · 40 factors, not 2 · 30 · 40."""
+    network, x, looked = gb.Sequential(layers.Linear(40, 30), rng=0, dtype="float64"), np.ones((1, 40)), []
+    loss, y = losses.MSELoss(), np.zeros((1, 30))
+    for _ in range(2):
+        gb.backward(network, loss, x, y)
+    (found,) = driver._CALLS.of[network].values()
+    names = [name for name, value in found.written.run.__globals__.items() if value is np.vdot]
+    found.written.run.__globals__[names[0]] = lambda a, b: looked.append(a.size) or np.vdot(a, b)
+    gb.backward(network, loss, x, y)
+    assert 0 < sum(looked) <= 2 * 40 + 2 * 30
+    assert len(names) == 1
+
+
+def test_a_product_that_leaves_out_zeros_is_no_look_at_a_factor(monkeypatch):
+    monkeypatch.setattr(WrittenCall, "_notices", lambda call, arrays: False)
+    network, other = mlp(), X + 1
+    gb.backward(network, CE, X, Y)
+    common.assert_same(gb.backward(network, CE, other, Y), swept(monkeypatch, network, CE, other, Y), 0)
+    network.parameters["1.weight"][0, 0] = np.nan
+    with pytest.raises(ValueError, match=r"1\.weight"):
+        gb.backward(network, CE, X, Y)
 
 
 def test_layers_inside_a_loss_may_change(ran):

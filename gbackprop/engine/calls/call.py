@@ -56,8 +56,8 @@ class WrittenCall:
         self.kinds, self.scale = [(type(a), a.shape, a.strides, a.dtype) for a in arrays], plan.scale
         self.plain, self.shape = plan.floats and plan.wrt is None and not drawn, (len(call.x), *plan.output_shape)
         self.where = f"y of {type(plan.loss).__name__}({plan.loss.reduction!r})"
-        self.limit = float(np.finfo(plan.scale.dtype).max) / 8
         self.context = one_blas_thread() if call.cut.small else NO_CONTEXT
+        self.limit = float(np.finfo(plan.scale.dtype).max) / 8 if self._notices(arrays) else 0.0
         self.classes = {kind: dict(vars(kind)) for kind in _jacobians(call)}
 
     def __call__(
@@ -79,23 +79,36 @@ class WrittenCall:
             return None
         if changed_class(self.classes) or self.used.changed():
             return None
-        if plan is None:
-            if not self.plain:
-                return None
-            loss.check_values(self.where, y, self.shape, x)  # their kinds are those that were checked before
-        elif plan.scale != self.scale:
-            return None
         if plan is not None:
+            if plan.scale != self.scale:
+                return None
             with self.context:
                 return self._result(self.run(*arrays), loss, quantities)
+        if not self.plain:
+            return None
+        loss.check_values(self.where, y, self.shape, x)  # their kinds are those that were checked before
         errors: list[Any] = []
-        with self.context, np.errstate(divide="call", over="call", invalid="call", call=lambda *error: errors.append(error)):
+        noted = lambda *error: errors.append(error)  # noqa: E731
+        with self.context, np.errstate(divide="call", over="call", invalid="call", call=noted):
             found = self.run(*arrays)
         if errors:  # the arithmetic is done again, and its errors are treated as the caller asks
             return None
         result = self._result(found, loss, quantities)
         squares = sum(map(float, found[4:]), abs(float(result.loss)))
         return result if squares < self.limit or (all_finite(x, *arrays[2:]) and is_finite(result)) else None
+
+    def _notices(self, arrays: Sequence[Array]) -> bool:
+        """Return whether the sums of squares notice NaN in each array where x is 0: a BLAS may leave out zeros."""
+        given = [np.zeros_like(arrays[0]), *arrays[1:]]
+        for i, array in enumerate(arrays):
+            if i != 1 and array.dtype.kind == "f":
+                other = given[i].copy()
+                other.flat[-1] = np.nan
+                with self.context, np.errstate(all="ignore"):
+                    squares = self.run(*given[:i], other, *given[i + 1 :])[4:]
+                if sum(map(float, squares)) < np.inf:
+                    return False
+        return True
 
     def _result(self, found: Sequence[Any], loss: Loss, quantities: Sequence[Quantity]) -> Result:
         value, output, gradient, values = found[:4]

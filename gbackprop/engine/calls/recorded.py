@@ -82,8 +82,9 @@ def recorded(call: Execution, layers: Sequence[Layer], rng: np.random.Generator)
     results: list[Any] = []
     found = _text((result.loss, result.output, result.gradient, result.values), writer, results)
     lines = without_repeats(writer.lines, writer, {each.memory for each in results})
-    looked = [each.named for each in arrays_in(result)[1:] if is_written(each)]
-    squares = Squares(lines, [each.named for each in (x, *others) if each.named.dtype.kind == "f"], looked)
+    looked: list[Any] = [each for each in arrays_in(result)[1:] if is_written(each)]
+    floats = [each for each in (x, *others) if each.dtype.kind == "f"]
+    squares = Squares(lines, [each.named for each in floats], [each.named for each in looked])
     found = f"{found[:-1]}{', '.join(squares.names)}, )"
     names = [each.name for each in results] + squares.names
     return writer.function([each.name for each in given], found, names, squares.lines), writer.scope

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ def without_repeats(lines: Sequence[Statement], writer: Statements, results: set
         left.append(line)
         if line.writes or line.several or len(line.made) != 1:
             continue
-        (made,), given = line.made, {each.memory for each in line.given()}
+        (made,), given = line.made, {each.memory for each in line.given}
         if made.memory in results or (made.memory in last and made.memory not in given):
             continue
         key = (writer.call(line), str(line.errors))
@@ -77,9 +78,8 @@ class Squares:
             self._add(*self._shown(array))
         for array in results:
             self._bound(array, len(lines) - 1)
-        self.lines = sum(self.after.get(-1, {}).values(), [])
-        for i, line in enumerate(lines):
-            self.lines += sum(self.after.get(i, {}).values(), [line])
+        after = {at: [*chain(*place.values())] for at, place in self.after.items()}
+        self.lines = [*after.get(-1, []), *chain(*[[line, *after.get(i, [])] for i, line in enumerate(lines)])]
 
     def _shown(self, array: Named) -> tuple[Named, int]:
         """Return an array that is not finite if a given one is not, and the statement after which it is.
@@ -91,9 +91,9 @@ class Squares:
             for i, line in enumerate(self.before):
                 target = _target(line) if _name(line) in SHOWING else None
                 given = [each for each in line.args if isinstance(each, Named)]
-                if target is not None and target.size <= max(found.size, FEW):
-                    if any(each.memory == found.memory and each.whole for each in given):
-                        found, at = target, i
+                is_given = any(each.memory == found.memory and each.whole for each in given)
+                if is_given and target is not None and 0 < target.size <= max(found.size, FEW):
+                    found, at = target, i
                 if found.memory in line.writes and at < i:
                     break
         return found, at
@@ -102,7 +102,8 @@ class Squares:
         """Add the squares of an array, as it is after a statement, or of those by which it is bounded."""
         changes = [i for i in range(by + 1) if array.memory in self.before[i].writes]
         at = max([self.start.get(array.memory, -1), *changes])
-        others = _bounding(self.before[at]) if at >= 0 and _target(self.before[at]) == self.base.get(array.memory) else []
+        is_whole = at >= 0 and _target(self.before[at]) == self.base.get(array.memory)
+        others = _bounding(self.before[at]) if is_whole else []
         if len(others) == 1 or 0 < sum(each.size for each in others) < array.size:
             for each in others:
                 self._bound(each, at - 1)
@@ -125,8 +126,9 @@ class Squares:
 
 
 def _name(line: Statement) -> str:
-    """Return the name of a function that is called as it is; "" of one with options."""
-    return str(getattr(line.function, "__name__", "")) if line.named.keys() <= {"out"} else ""
+    """Return the name of a function that is called as it is; "" of one with options, or of another (`power.outer`)."""
+    is_plain = line.named.keys() <= {"out"} and not hasattr(line.function, "__self__")
+    return str(getattr(line.function, "__name__", "")) if is_plain else ""
 
 
 def _target(line: Statement) -> Named | None:
@@ -137,7 +139,7 @@ def _target(line: Statement) -> Named | None:
 
 
 def _bounding(line: Statement) -> list[Named]:
-    """Return the arrays whose squares bound those of what a statement computes: factors of a product, what is copied."""
+    """Return the arrays whose squares bound those that a statement computes: factors of a product, what is copied."""
     floats = [each for each in line.args if isinstance(each, Named) and each.dtype.kind == "f"]
     name = _name(line)
     if name in PRODUCTS and len(floats) >= 2 and isinstance(line.args[1], Named):

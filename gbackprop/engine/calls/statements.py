@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType
 from typing import Any, cast
 
@@ -63,6 +63,8 @@ class Statement:
         How errors of arithmetic are treated there, where that is told.
     value : ndarray, optional
         What it returns, if that is the same in each call.
+    given : list of Named
+        The arrays in the arguments.
     """
 
     function: Callable[..., Any]
@@ -73,14 +75,14 @@ class Statement:
     writes: set[str]
     errors: dict[str, str]
     value: Any = None
+    given: list[Named] = field(init=False)
 
-    def given(self) -> list[Named]:
-        """Return the arrays in the arguments."""
-        return [*inside([self.args, self.named], Named)]
+    def __post_init__(self) -> None:
+        self.given = [*inside([self.args, self.named], Named)]
 
     def names(self) -> set[str]:
         """Return the names of all arrays."""
-        return {each.name for each in (*self.made, *self.given())}
+        return {each.name for each in (*self.made, *self.given)}
 
     def target(self) -> str:
         """Return what stands left of the sign of equality."""
@@ -89,6 +91,8 @@ class Statement:
 
     def renamed(self, same: Mapping[str, Any]) -> Statement:
         """Return the statement with other arrays, or memory, in place of those whose names are in `same`."""
+        if same.keys().isdisjoint([name for each in (*self.made, *self.given) for name in (each.name, each.memory)]):
+            return self
 
         def change(value: Any) -> Any:
             if not isinstance(value, Named):
@@ -130,9 +134,7 @@ class Statements:
         array.named = Named(name, memory, whole, plain(array).flags.c_contiguous, array.size, array.dtype)
         return array
 
-    def do(
-        self, function: Callable[..., Any], args: Sequence[Any], named: Any = None, out: Any = None, kernel: bool = False
-    ) -> Any:
+    def do(self, function: Any, args: Sequence[Any], named: Any = None, out: Any = None, kernel: bool = False) -> Any:
         """Call a function, and write that down; return its results, or `out`, into which it writes its result.
 
         One that returns nothing may write into each array that it is given, a kernel into its last one.
@@ -144,7 +146,7 @@ class Statements:
             return args[0]
         several = isinstance(result, tuple | list)
         found = [] if result is None or out is not None else [*result] if several else [result]
-        given = [each for each in inside([args, named], ModuleArray)]
+        given = list(inside([args, named], ModuleArray))
         arrays = []
         for each in found:
             self.made += 1
@@ -190,7 +192,7 @@ class Statements:
 
     def call(self, line: Statement) -> str:
         """Return the right side of a statement; a constant that is added to floats, or the like, is an array."""
-        args, floats = line.args, {each.dtype for each in line.given()}
+        args, floats = line.args, {each.dtype for each in line.given}
         if isinstance(line.function, np.ufunc) and len(floats) == 1 and len(args) == 2 and line.named.keys() <= {"out"}:
             (dtype,) = floats
             args = [self.constant(each, dtype) for each in args] if dtype.kind == "f" else args
@@ -237,9 +239,10 @@ def inside(value: Any, kind: type[Any]) -> Iterator[Any]:
     """Yield the arrays, or their names, in arguments."""
     if isinstance(value, kind):
         yield value
-    elif isinstance(value, list | tuple | dict | slice):
-        parts = value.values() if isinstance(value, dict) else value
-        for each in (value.start, value.stop, value.step) if isinstance(value, slice) else parts:
+    elif isinstance(value, slice):
+        yield from inside((value.start, value.stop, value.step), kind)
+    elif isinstance(value, list | tuple | dict):
+        for each in value.values() if isinstance(value, dict) else value:
             yield from inside(each, kind)
 
 

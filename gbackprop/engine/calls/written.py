@@ -23,8 +23,8 @@ METHODS = ("reshape", "transpose", "swapaxes", "squeeze", "ravel", "diagonal", "
            "take", "argmax", "argmin", "cumsum", "nonzero", "dot")  # fmt: skip
 """Methods that are written down here."""
 
-HARMLESS = ("writer", "name", "named", "scalar", "module", "made", "shape", "ndim", "size", "dtype", "itemsize", "nbytes",
-            "strides", "flags", "sum", "prod", "max", "min", "mean", "any", "all", "clip")  # fmt: skip
+HARMLESS = ("writer", "name", "named", "scalar", "module", "made", "shape", "ndim", "size", "dtype", "itemsize",
+            "nbytes", "strides", "flags", "sum", "prod", "max", "min", "mean", "any", "all", "clip")  # fmt: skip
 """Other attributes: those that read no number, and methods that NumPy computes by its functions."""
 
 DEFAULTS = (("dtype", None), ("where", True), ("keepdims", False))
