@@ -1,0 +1,397 @@
+"""Edits of the source of a function: another operator, number, name, factor or term at one place of it.
+
+Most faults are a slip in one expression, and most of what was meant stands elsewhere in the class: the expressions of its
+other methods are tried as factors, as terms, and in place of each other.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from types import CodeType, FunctionType
+from typing import Any
+
+import numpy as np
+
+from gbackprop.calculus.layer import Layer
+from gbackprop.calculus.state.classes import is_of_library
+
+Edited = tuple[float, str, FunctionType]
+"""The cost of an edit, its words, and the function so edited."""
+
+Instead = tuple[float, Any]
+"""A node, or its text, in place of another one, with the cost."""
+
+WHOLE = ast.Tuple, ast.List, ast.Dict, ast.Return, ast.Assign, ast.AugAssign
+"""Nodes whose expressions are terms: factors and further terms are tried there."""
+
+NO_TERMS = ast.Slice, ast.keyword, ast.Tuple, ast.List, ast.Dict, ast.Constant, ast.Starred
+"""Nodes that are no terms themselves."""
+
+LONG, ATOM, MOST = 72, 40, 60
+"""The most characters of a statement that is shown whole, and of an expression that is taken from elsewhere; the most of
+these."""
+
+FUNCTIONS = (("sum", "mean"), ("max", "min"), ("maximum", "minimum"), ("exp", "log", "expm1", "log1p"),
+             ("sin", "cos"), ("tanh", "sinh", "cosh"), ("sqrt", "square", "abs"), ("zeros", "ones"),
+             ("zeros_like", "ones_like"), ("argmax", "argmin"), ("triu", "tril"))  # fmt: skip
+"""Functions that are taken for each other."""
+
+SWAPPED: dict[type[ast.AST], tuple[type[Any], ...]] = {
+    ast.Add: (ast.Sub, ast.Mult), ast.Sub: (ast.Add,), ast.Mult: (ast.Div, ast.Add), ast.Div: (ast.Mult,),
+    ast.FloorDiv: (ast.Mult, ast.Mod), ast.Mod: (ast.FloorDiv,), ast.Pow: (ast.Mult,),
+    ast.Lt: (ast.GtE, ast.LtE), ast.LtE: (ast.Gt, ast.Lt), ast.Gt: (ast.LtE, ast.GtE), ast.GtE: (ast.Lt, ast.Gt),
+    ast.Eq: (ast.NotEq,), ast.NotEq: (ast.Eq,),
+}  # fmt: skip
+"""Operators and comparisons that are taken for each other."""
+
+FORMS = {"{}": 0.0, "1 - {}": 0.15, "{} ** 2": 0.15, "np.sqrt({})": 0.2, "{} + 1": 0.2, "1 - {} ** 2": 0.25,
+         "np.log({})": 0.25}  # fmt: skip
+"""Factors and terms made of an expression, with their cost beside it."""
+
+AROUND = {"-{}": 1.0, "2 * {}": 1.2, "{} / 2": 1.2, "1 - {}": 1.1, "{} ** 2": 1.2, "np.sqrt({})": 1.2,
+          "np.abs({})": 1.2, "np.minimum(1, {})": 1.2, "np.maximum(0, {})": 1.2, "np.exp({})": 1.3, "np.log({})": 1.3,
+          "np.swapaxes({}, -1, -2)": 1.2, "np.swapaxes({}, 0, 1)": 1.3, "{}[..., ::-1]": 1.3}  # fmt: skip
+"""What is made of a term alone."""
+
+AXES = "0", "1", "-1", "-2", "2", "None", "(0, 1)", "(1, 2)", "(-2, -1)"
+"""Values of an argument ``axis``."""
+
+
+def functions_of(owner: Any, name: str) -> list[tuple[str, FunctionType, Any]]:
+    """Return a method's function, by "", and those that it calls, by their names, with the object that they are of.
+
+    Names are ".name" of methods, "layer.name" of those of a layer inside, and "name" of other functions of its module.
+    The library's own are left out where there are others.
+    """
+    method = getattr(owner, name, None)
+    start = getattr(method, "__func__", method)
+    waiting, seen, found = [("", start)], {start}, list[tuple[str, FunctionType, Any]]()
+    for called, function in waiting:  # which grows
+        if isinstance(function, FunctionType):
+            found.append((called, function, owner))
+            for each in dict.fromkeys(_names(function.__code__)):
+                inner, there = getattr(type(owner), each, None), function.__globals__.get(each)
+                near = function is start and getattr(there, "__module__", "") == start.__module__
+                for title, new in ((f".{each}", inner), (each, there if near else None)):
+                    if isinstance(new, FunctionType) and new not in seen:
+                        seen.add(new)
+                        waiting.append((title, new))
+    inside = getattr(owner, "layer", None)
+    if isinstance(inside, Layer):
+        others = functions_of(inside, name)
+        found += [(f"layer.{each[0].strip('.') or name}", *each[1:]) for each in others if each[0][:1] in ("", ".")]
+    users = [each for each in found if not is_of_library(each[1].__module__)]
+    return users or found[:1]
+
+
+def edits_of(function: FunctionType, owner: Any) -> Iterator[Edited]:
+    """Yield a function with each edit of its source, the cheapest first; nothing where there is no source."""
+    tree = _tree(function)
+    if tree is not None:
+        yield from _Edits(function, tree, _atoms(function, tree, owner)).made()
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A node of the tree: in a field of another one, and at an index if that is a list."""
+
+    parent: ast.AST
+    field: str
+    index: int | None
+    is_term: bool
+
+    @property
+    def node(self) -> Any:
+        value = getattr(self.parent, self.field)
+        return value if self.index is None else value[self.index]
+
+    def put(self, node: Any) -> None:
+        if self.index is None:
+            setattr(self.parent, self.field, node)
+        else:
+            getattr(self.parent, self.field)[self.index] = node
+
+
+class _Edits:
+    """The edits of a function whose tree is changed at one place at a time."""
+
+    def __init__(self, function: FunctionType, tree: ast.FunctionDef, atoms: Sequence[str]) -> None:
+        self.function, self.tree, self.seen = function, tree, {ast.unparse(tree)}
+        self.atoms = [(text, 0.01 * len(text)) for text in sorted(atoms, key=len)[:MOST]]
+        self.module = ast.parse(f"def outer({', '.join(function.__code__.co_freevars)}): pass")
+        self.module.body[0].body = [tree]  # type: ignore[attr-defined]
+        ast.fix_missing_locations(self.module)
+        self.scope = {"np": np, **function.__globals__}
+
+    def made(self) -> Iterator[Edited]:
+        """Yield the edited functions."""
+        found: list[tuple[float, _Place, Any, ast.stmt]] = []
+        for stmt in [node for node in ast.walk(self.tree) if isinstance(node, ast.stmt) and node is not self.tree]:
+            for place in _places(stmt):
+                found += [(cost, place, new, stmt) for cost, new in self._instead(place)]
+        for body in [each for node in ast.walk(self.tree) for each in _bodies(node)]:
+            for i, stmt in enumerate(getattr(*body)):
+                place = _Place(*body, i, False)
+                found += [(cost, place, new, stmt) for cost, new in _statements(stmt)]
+        for cost, place, new, stmt in sorted(found, key=lambda each: each[0]):
+            made = self._function(place, new, stmt)
+            if made is not None:
+                yield cost, *made
+
+    def _function(self, place: _Place, new: Any, stmt: ast.stmt) -> tuple[str, FunctionType] | None:
+        """Return the words of an edit and the function, if it is another one."""
+        before, node = _text(stmt), place.node
+        try:
+            new = _parsed(new) if isinstance(new, str) else new
+            place.put(ast.fix_missing_locations(ast.copy_location(new, node)))
+            after = _text(place.node if node is stmt else stmt)
+            if before == after or (text := ast.unparse(self.tree)) in self.seen:
+                return None
+            self.seen.add(text)
+            outer = compile(self.module, "<edit>", "exec")
+            if max(len(before), len(after)) > LONG and node is not stmt:
+                before, after = _text(node), _text(new)
+            words = f"`{before}` were `{after}`" if after != "pass" else f"there were no `{before}`"
+        except (SyntaxError, ValueError, TypeError, RecursionError):
+            return None
+        finally:
+            place.put(node)
+        code = next(each for each in _codes(outer) if each.co_name == self.tree.name and each.co_firstlineno)
+        cells = dict(zip(self.function.__code__.co_freevars, self.function.__closure__ or (), strict=True))
+        closure = tuple(cells[name] for name in code.co_freevars)
+        made = FunctionType(code, self.scope, self.function.__name__, self.function.__defaults__, closure)
+        made.__kwdefaults__ = self.function.__kwdefaults__
+        return words, made
+
+    def _instead(self, place: _Place) -> Iterator[Instead]:
+        """Yield what may stand at a place."""
+        node = place.node
+        yield from _of_kind(node)
+        is_number = isinstance(node, ast.Constant) and isinstance(node.value, int | float)
+        if is_number or (isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Load)):
+            yield from ((0.9 + cost, text) for text, cost in self.atoms)
+        if isinstance(node, ast.keyword) and node.arg == "axis":
+            yield from ((1.05, ast.keyword("axis", _parsed(axis))) for axis in AXES)
+        if not place.is_term:
+            return
+        text = f"({ast.unparse(node)})"
+        yield from ((cost, form.format(text)) for form, cost in AROUND.items())
+        for atom, cost in self.atoms:
+            for form, more in FORMS.items():
+                factor = f"({form.format(f'({atom})')})"
+                yield 1 + cost + more, f"{text} * {factor}"
+                yield 1.05 + cost + more, f"{text} / {factor}"
+                if more < 0.25 or more == FORMS["np.log({})"]:
+                    yield 1.25 + cost + more, f"{text} + {factor}"
+                    yield 1.3 + cost + more, f"{text} - {factor}"
+        for name in sorted({each.id for each in ast.walk(node) if isinstance(each, ast.Name)}):
+            for atom, cost in self.atoms:
+                other = re.sub(rf"(?<![.\w]){name}\b", f"({atom})", text)
+                if other != text:
+                    yield 1.5 + cost, f"{text} + {other}"
+
+
+def _of_kind(node: Any) -> Iterator[Instead]:
+    """Yield what a node may be taken for, by its kind."""
+    for other in SWAPPED.get(type(getattr(node, "op", None)), ()):
+        if isinstance(node, ast.BinOp):
+            yield 1.0, ast.BinOp(node.left, other(), node.right)
+    if isinstance(node, ast.BinOp):
+        yield from ((0.9, each) for each in (node.left, node.right))
+        if not isinstance(node.op, ast.Add | ast.Mult):
+            yield 1.0, ast.BinOp(node.right, node.op, node.left)
+        if isinstance(node.left, ast.BinOp):
+            inner = node.left
+            yield 1.0, ast.BinOp(inner.left, inner.op, ast.BinOp(inner.right, node.op, node.right))
+        if isinstance(node.right, ast.BinOp):
+            inner = node.right
+            yield 1.0, ast.BinOp(ast.BinOp(node.left, node.op, inner.left), inner.op, inner.right)
+    elif isinstance(node, ast.UnaryOp):
+        yield 0.9, node.operand
+    elif isinstance(node, ast.Constant):
+        yield from ((1.05, text) for text in _constants(node.value))
+    elif isinstance(node, ast.Compare) and len(node.ops) == 1:
+        yield from ((1.0, ast.Compare(node.left, [other()], node.comparators)) for other in SWAPPED.get(type(node.ops[0]), ()))
+    elif isinstance(node, ast.IfExp):
+        yield 1.0, ast.IfExp(node.test, node.orelse, node.body)
+        yield from ((1.0, each) for each in (node.body, node.orelse))
+    elif isinstance(node, ast.Tuple | ast.List):
+        yield from ((1.0, type(node)(each, node.ctx)) for each in _exchanged(node.elts))
+    elif isinstance(node, ast.Attribute) and node.attr in ("T", "mT"):
+        yield 1.0, node.value
+    elif isinstance(node, ast.Slice):
+        yield 1.1, ast.Slice(None, None, None)
+    elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+        yield 1.1, node.value
+    elif isinstance(node, ast.Call):
+        yield from _calls(node)
+
+
+def _calls(node: ast.Call) -> Iterator[Instead]:
+    """Yield other calls: of another function, with other arguments, and what is given."""
+    func = node.func
+    name = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+    for other in {other for group in FUNCTIONS if name in group for other in group} - {name}:
+        new = ast.Attribute(func.value, other, ast.Load()) if isinstance(func, ast.Attribute) else ast.Name(other, ast.Load())
+        yield 1.0, ast.Call(new, node.args, node.keywords)
+    yield from ((1.0, each) for each in node.args[:1])
+    if isinstance(func, ast.Attribute):
+        yield 1.0, func.value
+    yield from ((1.0, ast.Call(func, each, node.keywords)) for each in _exchanged(node.args[:4], node.args[4:]))
+    for i in range(len(node.keywords)):
+        yield 1.1, ast.Call(func, node.args, node.keywords[:i] + node.keywords[i + 1 :])
+
+
+def _statements(stmt: ast.stmt) -> Iterator[Instead]:
+    """Yield statements in place of another one."""
+    if isinstance(stmt, ast.AugAssign):
+        yield from ((1.0, ast.AugAssign(stmt.target, op(), stmt.value)) for op in SWAPPED.get(type(stmt.op), ()))
+        yield 1.0, ast.Assign([stmt.target], stmt.value)
+    elif isinstance(stmt, ast.Assign) and isinstance(stmt.targets[0], ast.Subscript):
+        yield 1.0, ast.AugAssign(stmt.targets[0], ast.Add(), stmt.value)
+    if isinstance(stmt, ast.AugAssign | ast.Assign | ast.Expr | ast.If):
+        yield 1.1, ast.Pass()
+
+
+def _constants(value: Any) -> Iterator[str]:
+    """Yield other numbers, truth values, and letters of `numpy.einsum`."""
+    if isinstance(value, bool):
+        yield str(not value)
+    elif isinstance(value, int | float):
+        yield from (f"({other})" for other in dict.fromkeys([-value, value + 1, value - 1, 2 * value, value / 2, 0, 1]))
+    elif isinstance(value, str) and "->" in value:
+        parts = value.replace("->", ",").split(",")
+        for k, part in enumerate(parts):
+            for i, j in combinations(range(len(part)), 2):
+                letters = list(part)
+                letters[i], letters[j] = letters[j], letters[i]
+                every = [*parts[:k], "".join(letters), *parts[k + 1 :]]
+                yield repr(f"{','.join(every[:-1])}->{every[-1]}")
+            for i, letter in ((i, letter) for i in range(len(part)) for letter in sorted({*value} - {*",->", part[i]})):
+                every = [*parts[:k], part[:i] + letter + part[i + 1 :], *parts[k + 1 :]]
+                yield repr(f"{','.join(every[:-1])}->{every[-1]}")
+
+
+def _exchanged(nodes: list[Any], rest: Sequence[Any] = ()) -> Iterator[list[Any]]:
+    """Yield lists with two nodes exchanged."""
+    for i, j in combinations(range(len(nodes)), 2):
+        new = list(nodes)
+        new[i], new[j] = new[j], new[i]
+        yield [*new, *rest]
+
+
+# ------------------------------------------------------------------------------------------------------------- the tree
+
+
+def _tree(function: FunctionType) -> ast.FunctionDef | None:
+    """Return the tree of a function, a lambda as a function that returns its value; None where there is no source."""
+    try:
+        module = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):
+        return None
+    if function.__name__ == "<lambda>":
+        found = [node for node in ast.walk(module) if isinstance(node, ast.Lambda)]
+        if len(found) != 1:
+            return None
+        module = ast.parse("def _lambda(): return 0")
+        module.body[0].args, module.body[0].body[0].value = found[0].args, found[0].body  # type: ignore[attr-defined]
+    tree = next((node for node in ast.walk(module) if isinstance(node, ast.FunctionDef)), None)
+    if tree is None or tree.name != function.__name__:
+        return None
+    tree.decorator_list, tree.returns = [], None
+    for each in ast.walk(tree.args):
+        if isinstance(each, ast.arg):
+            each.annotation = None
+    tree.args.defaults, tree.args.kw_defaults = [], [None] * len(tree.args.kwonlyargs)
+    if tree.body and isinstance(tree.body[0], ast.Expr) and isinstance(tree.body[0].value, ast.Constant):
+        tree.body[:1] = [] if len(tree.body) > 1 else [ast.Pass()]
+    return tree
+
+
+def _places(stmt: ast.stmt) -> Iterator[_Place]:
+    """Yield the places of expressions in a statement, but for those of statements in it and of what is assigned to."""
+    waiting: list[tuple[ast.AST, str, int | None, bool]] = []
+
+    def children(node: ast.AST, of_term: bool) -> None:
+        for field, value in ast.iter_fields(node):
+            if isinstance(node, ast.Call) and field == "func" and isinstance(value, ast.Attribute):
+                waiting.append((value, "value", None, False))
+            if field in ("targets", "target", "func") or (field == "test" and isinstance(node, ast.While)):
+                continue
+            for i, each in enumerate(value) if isinstance(value, list) else [(None, value)]:
+                if isinstance(each, ast.expr | ast.Slice | ast.keyword):
+                    is_sum = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub)
+                    is_whole = isinstance(node, WHOLE) or field in ("args", "lower", "upper", "step")
+                    is_term = (is_sum or is_whole) and not isinstance(each, NO_TERMS)
+                    waiting.append((node, field, i, of_term and is_term))
+
+    children(stmt, True)
+    while waiting:
+        parent, field, index, is_term = waiting.pop()
+        place = _Place(parent, field, index, is_term)
+        yield place
+        children(place.node, True)
+
+
+def _bodies(node: ast.AST) -> list[tuple[ast.AST, str]]:
+    return [(node, field) for field in ("body", "orelse") if isinstance(getattr(node, field, None), list)]
+
+
+def _parsed(text: str) -> Any:
+    return ast.parse(text, mode="eval").body
+
+
+def _text(node: ast.AST) -> str:
+    return ast.unparse(node).split("\n")[0]
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    for each in _codes(code):
+        yield from each.co_names
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """Yield a code and those inside of it."""
+    yield code
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield from _codes(each)
+
+
+# ------------------------------------------------------------------------------------------------------------ the atoms
+
+
+def _atoms(function: FunctionType, tree: ast.FunctionDef, owner: Any) -> list[str]:
+    """Return expressions that may be meant: names in a function, what other methods of the class use, and attributes."""
+    given = [arg.arg for arg in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)]
+    own = [name for name, value in vars(owner).items() if _is_number(value) and not name.startswith("_")]
+    found = dict.fromkeys([*(f"self.{name}" for name in own if given[:1] == ["self"])])
+    found.update(dict.fromkeys(f"self.parameters[{name!r}]" for name in getattr(owner, "parameters", {})))
+    local = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    known = {*given, *local, *function.__globals__, *vars(builtins)}
+    trees = [tree]
+    for kind in type(owner).__mro__:
+        if kind.__module__ == function.__module__:
+            methods = [getattr(each, "fget", each) for each in vars(kind).values()]
+            trees += [each for f in methods if isinstance(f, FunctionType) and (each := _tree(f)) is not None]
+    for each in trees:
+        for node in ast.walk(each):
+            if isinstance(node, ast.Name | ast.Attribute | ast.Subscript | ast.Call | ast.BinOp | ast.Compare):
+                names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+                text = ast.unparse(node)
+                if names <= known and names - set(function.__globals__) - set(vars(builtins)) and len(text) <= ATOM:
+                    found.setdefault(text)
+    found.update(dict.fromkeys(f"len({name})" for name in given[1:]))
+    found.update(dict.fromkeys(f"{name}.shape[-1]" for name in given[1:]))
+    return [text for text in found if text not in ("self", "np", "xp")]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.ndarray) and not isinstance(value, bool)
