@@ -1,7 +1,7 @@
 """Edits of the source of a function: another operator, number, name, factor or term at one place of it.
 
-Most faults are a slip in one expression, and most of what was meant stands elsewhere in the class: the expressions of its
-other methods are tried as factors, as terms, and in place of each other.
+Most faults are a slip in one expression, and most of what was meant stands elsewhere in the class: the expressions of
+its other methods are tried as factors, as terms, and in place of each other.
 """
 
 from __future__ import annotations
@@ -28,20 +28,26 @@ Edited = tuple[float, str, FunctionType]
 Instead = tuple[float, Any]
 """A node, or its text, in place of another one, with the cost."""
 
-WHOLE = ast.Tuple, ast.List, ast.Dict, ast.Return, ast.Assign, ast.AugAssign
+WHOLE = ast.Tuple, ast.List, ast.Dict, ast.ListComp, ast.Lambda, ast.Return, ast.Assign, ast.AugAssign
 """Nodes whose expressions are terms: factors and further terms are tried there."""
 
 NO_TERMS = ast.Slice, ast.keyword, ast.Tuple, ast.List, ast.Dict, ast.Constant, ast.Starred
 """Nodes that are no terms themselves."""
 
 LONG, ATOM, MOST = 72, 40, 60
-"""The most characters of a statement that is shown whole, and of an expression that is taken from elsewhere; the most of
-these."""
+"""The most characters of a statement that is shown whole, and of an expression that is taken from elsewhere; the
+number of these."""
 
 FUNCTIONS = (("sum", "mean"), ("max", "min"), ("maximum", "minimum"), ("exp", "log", "expm1", "log1p"),
              ("sin", "cos"), ("tanh", "sinh", "cosh"), ("sqrt", "square", "abs"), ("zeros", "ones"),
              ("zeros_like", "ones_like"), ("argmax", "argmin"), ("triu", "tril"))  # fmt: skip
 """Functions that are taken for each other."""
+
+UNSAFE = {"open", "exec", "eval", "system", "remove", "unlink", "rmtree", "rename", "write", "Popen", "save", "savez"}
+"""Names of functions that do more than compute."""
+
+REDUCTIONS = "sum", "mean", "max", "min", "prod"
+"""Methods of arrays that may be of all axes but the samples'."""
 
 SWAPPED: dict[type[ast.AST], tuple[type[Any], ...]] = {
     ast.Add: (ast.Sub, ast.Mult), ast.Sub: (ast.Add,), ast.Mult: (ast.Div, ast.Add), ast.Div: (ast.Mult,),
@@ -72,17 +78,18 @@ def functions_of(owner: Any, name: str) -> list[tuple[str, FunctionType, Any]]:
     """
     method = getattr(owner, name, None)
     start = getattr(method, "__func__", method)
+    if not isinstance(start, FunctionType):
+        return []
     waiting, seen, found = [("", start)], {start}, list[tuple[str, FunctionType, Any]]()
     for called, function in waiting:  # which grows
-        if isinstance(function, FunctionType):
-            found.append((called, function, owner))
-            for each in dict.fromkeys(_names(function.__code__)):
-                inner, there = getattr(type(owner), each, None), function.__globals__.get(each)
-                near = function is start and getattr(there, "__module__", "") == start.__module__
-                for title, new in ((f".{each}", inner), (each, there if near else None)):
-                    if isinstance(new, FunctionType) and new not in seen:
-                        seen.add(new)
-                        waiting.append((title, new))
+        found.append((called, function, owner))
+        for each in dict.fromkeys(_names(function.__code__)):
+            inner, there = getattr(type(owner), each, None), function.__globals__.get(each)
+            near = function is start and getattr(there, "__module__", "") == start.__module__
+            for title, new in ((f".{each}", inner), (each, there if near else None)):
+                if isinstance(new, FunctionType) and new not in seen:
+                    seen.add(new)
+                    waiting.append((title, new))
     inside = getattr(owner, "layer", None)
     if isinstance(inside, Layer):
         others = functions_of(inside, name)
@@ -92,9 +99,13 @@ def functions_of(owner: Any, name: str) -> list[tuple[str, FunctionType, Any]]:
 
 
 def edits_of(function: FunctionType, owner: Any) -> Iterator[Edited]:
-    """Yield a function with each edit of its source, the cheapest first; nothing where there is no source."""
+    """Yield a function with each edit of its source, the cheapest first.
+
+    Nothing where there is no source, or where an edited function might not end, or do more than compute.
+    """
     tree = _tree(function)
-    if tree is not None:
+    safe = tree is not None and not any(isinstance(node, ast.While) for node in ast.walk(tree))
+    if tree is not None and safe and UNSAFE.isdisjoint(_names(function.__code__)):
         yield from _Edits(function, tree, _atoms(function, tree, owner)).made()
 
 
@@ -200,10 +211,8 @@ class _Edits:
 
 def _of_kind(node: Any) -> Iterator[Instead]:
     """Yield what a node may be taken for, by its kind."""
-    for other in SWAPPED.get(type(getattr(node, "op", None)), ()):
-        if isinstance(node, ast.BinOp):
-            yield 1.0, ast.BinOp(node.left, other(), node.right)
     if isinstance(node, ast.BinOp):
+        yield from ((1.0, ast.BinOp(node.left, other(), node.right)) for other in SWAPPED.get(type(node.op), ()))
         yield from ((0.9, each) for each in (node.left, node.right))
         if not isinstance(node.op, ast.Add | ast.Mult):
             yield 1.0, ast.BinOp(node.right, node.op, node.left)
@@ -218,7 +227,8 @@ def _of_kind(node: Any) -> Iterator[Instead]:
     elif isinstance(node, ast.Constant):
         yield from ((1.05, text) for text in _constants(node.value))
     elif isinstance(node, ast.Compare) and len(node.ops) == 1:
-        yield from ((1.0, ast.Compare(node.left, [other()], node.comparators)) for other in SWAPPED.get(type(node.ops[0]), ()))
+        others = SWAPPED.get(type(node.ops[0]), ())
+        yield from ((1.0, ast.Compare(node.left, [other()], node.comparators)) for other in others)
     elif isinstance(node, ast.IfExp):
         yield 1.0, ast.IfExp(node.test, node.orelse, node.body)
         yield from ((1.0, each) for each in (node.body, node.orelse))
@@ -238,9 +248,13 @@ def _calls(node: ast.Call) -> Iterator[Instead]:
     """Yield other calls: of another function, with other arguments, and what is given."""
     func = node.func
     name = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
-    for other in {other for group in FUNCTIONS if name in group for other in group} - {name}:
-        new = ast.Attribute(func.value, other, ast.Load()) if isinstance(func, ast.Attribute) else ast.Name(other, ast.Load())
+    for other in sorted({other for group in FUNCTIONS if name in group for other in group} - {name}):
+        load = ast.Load()
+        new = ast.Attribute(func.value, other, load) if isinstance(func, ast.Attribute) else ast.Name(other, load)
         yield 1.0, ast.Call(new, node.args, node.keywords)
+    if isinstance(func, ast.Attribute) and name in REDUCTIONS:
+        text = ast.unparse(func.value)
+        yield 1.1, f"({text}).{name}(tuple(range(1, ({text}).ndim)))"
     yield from ((1.0, each) for each in node.args[:1])
     if isinstance(func, ast.Attribute):
         yield 1.0, func.value
@@ -269,14 +283,12 @@ def _constants(value: Any) -> Iterator[str]:
     elif isinstance(value, str) and "->" in value:
         parts = value.replace("->", ",").split(",")
         for k, part in enumerate(parts):
-            for i, j in combinations(range(len(part)), 2):
-                letters = list(part)
-                letters[i], letters[j] = letters[j], letters[i]
-                every = [*parts[:k], "".join(letters), *parts[k + 1 :]]
-                yield repr(f"{','.join(every[:-1])}->{every[-1]}")
-            for i, letter in ((i, letter) for i in range(len(part)) for letter in sorted({*value} - {*",->", part[i]})):
-                every = [*parts[:k], part[:i] + letter + part[i + 1 :], *parts[k + 1 :]]
-                yield repr(f"{','.join(every[:-1])}->{every[-1]}")
+            exchanged = ("".join(each) for each in _exchanged(list(part)))
+            letters = sorted(set("".join(parts)))
+            others = [part[:i] + letter + part[i + 1 :] for i in range(len(part)) for letter in letters]
+            for new in (*exchanged, *others):
+                *given, result = [*parts[:k], new, *parts[k + 1 :]]
+                yield repr(f"{','.join(given)}->{result}")
 
 
 def _exchanged(nodes: list[Any], rest: Sequence[Any] = ()) -> Iterator[list[Any]]:
@@ -303,7 +315,7 @@ def _tree(function: FunctionType) -> ast.FunctionDef | None:
         module = ast.parse("def _lambda(): return 0")
         module.body[0].args, module.body[0].body[0].value = found[0].args, found[0].body  # type: ignore[attr-defined]
     tree = next((node for node in ast.walk(module) if isinstance(node, ast.FunctionDef)), None)
-    if tree is None or tree.name != function.__name__:
+    if tree is None or tree.name not in (function.__name__, "_lambda"):
         return None
     tree.decorator_list, tree.returns = [], None
     for each in ast.walk(tree.args):
@@ -369,7 +381,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _atoms(function: FunctionType, tree: ast.FunctionDef, owner: Any) -> list[str]:
-    """Return expressions that may be meant: names in a function, what other methods of the class use, and attributes."""
+    """Return expressions that may be meant: names in a function, what methods of the class use, and attributes."""
     given = [arg.arg for arg in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)]
     own = [name for name, value in vars(owner).items() if _is_number(value) and not name.startswith("_")]
     found = dict.fromkeys([*(f"self.{name}" for name in own if given[:1] == ["self"])])

@@ -1,0 +1,323 @@
+"""Edits of the source of a method: what they find, and that they change nothing else."""
+
+import copy
+import types
+
+import numpy as np
+import pytest
+
+from gbackprop.calculus.jacobian import ParameterJacobian
+from gbackprop.calculus.layer import Layer
+from gbackprop.losses.elementwise import ElementwiseLoss
+from gbackprop.testing import check_layer, check_loss
+from gbackprop.testing.diagnosis.source import edits_of, functions_of
+
+RNG = np.random.default_rng(0)
+
+
+def draw(*shape):
+    return np.random.default_rng(1).standard_normal(shape)
+
+
+def logistic(x):
+    return 1 / (1 + np.exp(-x))
+
+
+class Slips:
+    """Methods that lack something of what their names say; `right` has what is meant."""
+
+    def __init__(self):
+        self.tau, self.beta, self.mask = 0.7, 1.9, RNG.integers(0, 2, 4).astype(float)
+
+    def scaled(self, x):
+        return x / np.sqrt(self.beta + 1)
+
+    def forgotten_option(self, x, g):
+        return g * np.exp(x) - g * x
+
+    def precedence(self, x, g):
+        return x / g + self.tau
+
+    def option_in_one_term(self, x, g):
+        return self.beta * x + g**2 * np.tanh(x)
+
+    def other_method(self, x, g):
+        return g * logistic(x)
+
+    def wrong_axis(self, x, g):
+        return (x * g).sum(axis=0, keepdims=True)
+
+    def all_axes(self, x, g):
+        return (x * g).sum(-1)
+
+    def mean_for_sum(self, x, g):
+        return np.sqrt((x**2).mean(1))
+
+    def branches(self, x, g):
+        return np.where(x > 0, g, self.tau * g)
+
+    def transposed(self, x, g):
+        return np.einsum("ni,nj->ij", x, g)
+
+    def not_clipped(self, x, g):
+        share = self.tau / np.abs(x)
+        return g * share
+
+    def written_over(self, x, g):
+        out = np.zeros_like(x)
+        for k in range(x.shape[1]):
+            out[:, 0] = x[:, k] * g[:, k]
+        return out
+
+    def forgotten_mask(self, x, g):
+        grad = 2 * (x - g)
+        return grad
+
+    def missing_term(self, x, g):
+        s = logistic(x)
+        return g * s * (1 - s)
+
+    def nested(self, x, g):
+        def inner(h):
+            return h * g
+
+        return inner(x) + inner(g)
+
+
+FOUND = {
+    "forgotten_option": (lambda s, x, g: g * np.exp(x) - s.beta * g * x,
+                         "`return g * np.exp(x) - g * x` were `return g * np.exp(x) - g * (self.beta * x)`"),
+    "precedence": (lambda s, x, g: x / (g + s.tau), "`return x / g + self.tau` were `return x / (g + self.tau)`"),
+    "option_in_one_term": (lambda s, x, g: s.beta * x + g**2 * np.tanh(s.tau * x), "np.tanh(x * self.tau)"),
+    "other_method": (lambda s, x, g: g * logistic(s.scaled(x)),
+                     "were `return g * logistic(x / np.sqrt(self.beta + 1))`"),
+    "wrong_axis": (lambda s, x, g: (x * g).sum(1, keepdims=True), "axis=1"),
+    "all_axes": (lambda s, x, g: (x * g).sum((1, 2)), "were `return (x * g).sum(tuple(range(1, (x * g).ndim)))`"),
+    "mean_for_sum": (lambda s, x, g: np.sqrt((x**2).sum(1)), "were `return np.sqrt((x ** 2).sum(1))`"),
+    "branches": (lambda s, x, g: np.where(x > 0, s.tau * g, g), "were `return np.where(x"),
+    "transposed": (lambda s, x, g: np.einsum("ni,nj->ji", x, g), "->"),
+    "not_clipped": (lambda s, x, g: g * np.minimum(1, s.tau / np.abs(x)),
+                    "`share = self.tau / np.abs(x)` were `share = np.minimum(1, self.tau / np.abs(x))`"),
+    "written_over": (lambda s, x, g: np.stack([(x * g).sum(1)] + [0 * x[:, 0]] * 3, 1),
+                     "`out[:, 0] = x[:, k] * g[:, k]` were `out[:, 0] += x[:, k] * g[:, k]`"),
+    "forgotten_mask": (lambda s, x, g: 2 * s.mask * (x - g), "* self.mask`"),
+    "missing_term": (lambda s, x, g: g * logistic(x) * (1 - logistic(x)) + s.tau, "+ self.tau`"),
+    "nested": (lambda s, x, g: x * g - g * g, "`return inner(x) + inner(g)` were `return inner(x) - inner(g)`"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_the_cheapest_edit_is_what_is_meant(name):
+    right, words = FOUND[name]
+    owner = Slips()
+    shape = (5, 4, 3) if name == "all_axes" else (5, 4)
+    x, g = RNG.uniform(0.2, 2, (2, *shape)) * (RNG.integers(0, 2, shape) * 2 - 1)
+    for _, said, function in edits_of(getattr(Slips, name), owner):
+        with np.errstate(all="ignore"):
+            try:
+                got = function(owner, x, g)
+            except Exception:
+                continue
+        want = right(owner, x, g)
+        if np.shape(got) == np.shape(want) and np.allclose(got, want, equal_nan=False):
+            assert words in said
+            return
+    pytest.fail("no edit")
+
+
+def test_an_edit_leaves_function_and_owner_as_they_are():
+    owner = Slips()
+    before, code = copy.deepcopy(vars(owner)), Slips.nested.__code__
+    x, g = RNG.standard_normal((2, 5, 4))
+    want, count = owner.nested(x, g), 0
+    for cost, words, function in edits_of(Slips.nested, owner):
+        assert isinstance(function, types.FunctionType)
+        assert function.__code__ is not code
+        assert 0 < cost < 3
+        assert words.startswith(("`", "there were no `"))
+        count += 1
+    assert count > 100
+    np.testing.assert_array_equal(owner.nested(x, g), want)
+    assert Slips.nested.__code__ is code
+    assert {name: np.asarray(value).tolist() for name, value in vars(owner).items()} == {
+        name: np.asarray(value).tolist() for name, value in before.items()
+    }
+
+
+def test_each_edit_is_another_function():
+    texts = [words for _, words, _ in edits_of(Slips.precedence, Slips())]
+    assert len(texts) == len(set(texts))
+    costs = [cost for cost, _, _ in edits_of(Slips.precedence, Slips())]
+    assert costs == sorted(costs)
+
+
+def endless(self, x):
+    while x > 1:
+        x = x / 2
+    return x
+
+
+def writing(self, x):
+    with open("there", "w") as file:
+        file.write(str(x))
+
+
+def test_what_cannot_be_edited_is_left_alone():
+    scope = {}
+    exec("def made(self, x):\n    return x + 1\n", scope)
+    for function in (scope["made"], endless, writing):  # without a source, that may not end, with more than a result
+        assert not [*edits_of(function, Slips())]
+    assert not functions_of(Slips(), "no_such_method")
+    assert not functions_of(Slips(), "mask")
+    assert [(name, function) for name, function, _ in functions_of(Slips(), "other_method")] == [
+        ("", Slips.other_method), ("logistic", logistic),
+    ]  # fmt: skip
+
+
+class Child(Slips):
+    def scaled(self, x):
+        return super().scaled(x) + x
+
+
+def test_closures_and_super_go_on_to_work():
+    owner, x = Child(), RNG.standard_normal((3, 4))
+    values = [function(owner, x) for _, words, function in edits_of(Child.scaled, owner) if "(x) - x`" in words]
+    assert any(np.allclose(value, Slips.scaled(owner, x) - x) for value in values)
+    factor, made = 3.0, []
+    made.append(lambda self, x: factor * x + 1)
+    found = {words: function(owner, x) for _, words, function in edits_of(made[0], owner) if "- 1`" in words}
+    np.testing.assert_array_equal(found["`return factor * x + 1` were `return factor * x - 1`"], factor * x - 1)
+
+
+# ---------------------------------------------------------------------------------------------------- in the diagnosis
+
+
+class Gate(Layer):
+    """y = x σ(w x)."""
+
+    def parameter_shapes(self):
+        return {"w": ()}
+
+    def draw(self, rng):
+        return {"w": np.array(1.3)}
+
+    def output_shape(self, shape):
+        return shape
+
+    def forward(self, x):
+        s = logistic(self.parameters["w"] * x)
+        return x * s, (x, s)
+
+    def mjp(self, saved, mat):
+        x, s = saved
+        return mat * (s + x * s * (1 - s))
+
+    jmp = mjp
+
+    def parameter_jacobians(self, saved):
+        x, s = saved
+        return {"w": OfScale(lambda mat: (mat * x**2 * s * (1 - s)).sum(-1))}
+
+
+class OfScale(ParameterJacobian):
+    def __init__(self, pull):
+        self.pull = pull
+
+    def per_sample(self, mat):
+        return self.pull(mat)
+
+
+class SlippedJacobian(Layer):
+    """y = w ∘ x."""
+
+    def parameter_shapes(self):
+        return {"w": (4,)}
+
+    def draw(self, rng):
+        return {"w": rng.standard_normal(4)}
+
+    def output_shape(self, shape):
+        return shape
+
+    def forward(self, x):
+        return self.parameters["w"] * x, x
+
+    def mjp(self, x, mat):
+        return mat * self.parameters["w"]
+
+    jmp = mjp
+
+    def parameter_jacobians(self, x):
+        offset = x.mean(1, keepdims=True)
+        return {"w": OfScale(lambda mat: mat * (x - offset))}
+
+
+class Blend(Layer):
+    """y = a σ(b)."""
+
+    def output_shape(self, shape, other):
+        return shape
+
+    def forward(self, a, b):
+        s = logistic(b)
+        return a * s, (a, s)
+
+    def jmp(self, saved, mat, other):
+        a, s = saved
+        return mat * s + other * a * s * (1 - s)
+
+    def mjp(self, saved, mat):
+        a, s = saved  # noqa: RUF059
+        return mat * s, mat * s * (1 - s)
+
+
+def diagnosis(report, method):
+    return next(row for row in report.failures if row.method == method).diagnosis
+
+
+def test_a_method_of_a_layer_is_edited():
+    proposals = diagnosis(check_layer(Gate(), draw(3, 4)), "mjp")
+    assert proposals[0].words == (
+        "right if `return mat * (s + x * s * (1 - s))` were `return mat * (s + self.parameters['w'] * x * s * (1 - s))`"
+    )
+    assert proposals[0].samples[1:] == (2, 7)
+
+
+class Two(ElementwiseLoss):
+    """ℓ = c Σ e^{b f} / b − y e^{a f} / a."""
+
+    undrawn = "its Hessian depends on the target"
+    finite_range = (-30.0, 30.0)
+
+    def __init__(self, reduction="mean", a=-0.5, b=1.7):
+        super().__init__(reduction)
+        self.a, self.b = a, b
+
+    def values(self, output, target):
+        return self.summed(np.exp(self.b * output) / self.b - target * np.exp(self.a * output) / self.a)
+
+    def gradients(self, output, target):
+        c = self.summed_weight(output.shape[1:])
+        return (np.exp(self.b * output) - target * np.exp(self.a * output)) * c
+
+    def second(self, output, target):
+        return np.exp(self.b * output) - self.a * target * np.exp(self.a * output)
+
+
+def test_methods_behind_that_of_a_claim_are_edited():
+    """Jacobians of parameters in `parameter_jacobians`, a loss's second derivative, and joins of several inputs."""
+    words = diagnosis(check_layer(SlippedJacobian(), draw(3, 4)), "w.per_sample")[0].words
+    assert "(lambda mat: mat * x)" in words
+    assert words.endswith(", in parameter_jacobians")
+    report = check_loss(Two(), RNG.standard_normal((4, 3)), np.abs(RNG.standard_normal((4, 3))))
+    words = diagnosis(report, report.failures[0].method)[0].words
+    assert "self.b * np.exp(self.b * output)" in words or "np.exp(self.b * output) * self.b" in words
+    assert words.endswith(", in second")
+    words = diagnosis(check_layer(Blend(), (draw(3, 4), draw(3, 4))), "mjp")[0].words
+    assert "`return (mat * s, mat * (a * s) * (1 - s))`" in words
+
+
+def test_what_holds_is_edited_nowhere():
+    report = check_layer(SlippedJacobian(), draw(3, 4))
+    assert report.failures[0].method == "w.per_sample"
+    assert not any(row.diagnosis for row in report.rows if not row.failed)
