@@ -187,7 +187,7 @@ class _Edits:
         yield from _of_kind(node)
         is_number = isinstance(node, ast.Constant) and isinstance(node.value, int | float)
         if is_number or (isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Load)):
-            yield from ((0.9 + cost, text) for text, cost in self.atoms)
+            yield from ((0.9 + cost + 0.3 * (is_number and not _is_option(text)), text) for text, cost in self.atoms)
         if isinstance(node, ast.keyword) and node.arg == "axis":
             yield from ((1.05, ast.keyword("axis", _parsed(axis))) for axis in AXES)
         if not place.is_term:
@@ -403,6 +403,11 @@ def _atoms(function: FunctionType, tree: ast.FunctionDef, owner: Any) -> list[st
     found.update(dict.fromkeys(f"len({name})" for name in given[1:]))
     found.update(dict.fromkeys(f"{name}.shape[-1]" for name in given[1:]))
     return [text for text in found if text not in ("self", "np", "xp")]
+
+
+def _is_option(text: str) -> bool:
+    """Return whether an expression is an attribute."""
+    return text.startswith("self.") and text[5:].isidentifier()
 
 
 def _is_number(value: Any) -> bool:
