@@ -10,9 +10,16 @@ from gbackprop.calculus.jacobian import ParameterJacobian
 from gbackprop.calculus.layer import Layer
 from gbackprop.losses.elementwise import ElementwiseLoss
 from gbackprop.testing import check_layer, check_loss
+from gbackprop.testing.diagnosis import search
 from gbackprop.testing.diagnosis.source import edits_of, functions_of
 
 RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def time(monkeypatch):
+    monkeypatch.setattr(search, "SECONDS", 60)  # of a machine that does something else, too
+
 
 
 def draw(*shape):
