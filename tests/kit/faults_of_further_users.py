@@ -287,7 +287,7 @@ def kept(power, statistics, finish, definition, c=2):
 
 
 FURTHER = {
-    "layer: softmax over the other axis": (layer(Softmaxes, 3, 4), "self.product(y, mat, -1)`"),
+    "layer: softmax over the other axis": (layer(Softmaxes, 3, 4), "(I along 1, 3 − I along 2, 4) were added"),
     "layer: a number in a buffer": (layer(WithoutBeta, 3, 4), "multiplied by beta = 1.3"),
     "layer: a factor that is no constant": (layer(Steered, 4), "right if q along 2 · (x − q along 1) were added"),
     "layer: 2 for a coefficient": (layer(Quadratic, 4), "p[2]"),

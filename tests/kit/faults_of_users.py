@@ -709,7 +709,7 @@ USERS = {
     "loss: wrong sign": (log_cosh_with(gradients=lambda s, f, y: -LogCosh.gradients(s, f, y)), "sign"),
     "loss: square lost": (log_cosh_with(second=lambda s, f, y: 1 - np.tanh(f - y)), "tanh"),
     "loss: at the output": (log_cosh_with(second=lambda s, f, y: 1 - np.tanh(f) ** 2), "target"),
-    "loss: root lost": (loss(PseudoHuberWithoutRoot, 4), " / (1 + (output - target) ** 2) ** 0.5`"),
+    "loss: root lost": (loss(PseudoHuberWithoutRoot, 4), "divided by √(1 + (f − target)²)"),
     "loss: over N": (loss(LogCoshPerBatch, 4), "N"),
     "loss: log 2 added": (
         log_cosh_with(log_cosh, values=lambda s, f, y: LogCosh.values(s, f, y) + np.log(2)), "-0.69314718 were added",

@@ -20,7 +20,9 @@ ALL = USERS | FURTHER
 
 @pytest.mark.parametrize("name", one_in(2, ALL))
 def test_a_wrong_line_of_a_user_is_named(name, monkeypatch):
+    """Named by edits of numbers alone, without those of the source: see test_edits_of_source.py."""
     monkeypatch.setattr(search, "SECONDS", 60)  # of a machine that does something else, too
+    monkeypatch.setattr(search, "EDITS", 0)
     check, words = ALL[name]
     found = check().failures[0].diagnosis
     if words is None:

@@ -5,6 +5,8 @@ import types
 
 import numpy as np
 import pytest
+from faults_of_further_users import FURTHER
+from faults_of_users import USERS
 
 from gbackprop.calculus.jacobian import ParameterJacobian
 from gbackprop.calculus.layer import Layer
@@ -328,3 +330,22 @@ def test_what_holds_is_edited_nowhere():
     report = check_layer(SlippedJacobian(), draw(3, 4))
     assert report.failures[0].method == "w.per_sample"
     assert not any(row.diagnosis for row in report.rows if not row.failed)
+
+
+OF_USERS = {
+    "activation: sides exchanged": "np.where(x > 0, 1, s.negative_slope)`, in first",
+    "layer: one norm too few": "were `return Unit.residual(s, saved, g)`",
+    "layer: sums of the other axis": "sum(1)`",
+    "layer: mean over samples": "were `return RowSums.jmp(s, x, mat)`",
+    "layer: three axes, two exchanged": "were `'vno,oij,i->vnj'`",
+    "layer: factor forgotten": "the parameter d has no effect",  # (1 - mat) is right for columns of 0 and 1
+    "quantity: residual subtracted": "were `return (one + other).sum()`",
+    "loss: weights of the sides exchanged": "tau=s.tau)",
+    "loss: log 2 added": "were `return LogCosh.values(s, f, y)`",
+}
+
+
+@pytest.mark.parametrize("name", OF_USERS)
+def test_a_wrong_line_of_a_user_is_shown_as_it_should_be(name):
+    check, _ = (USERS | FURTHER)[name]
+    assert OF_USERS[name] in check().failures[0].diagnosis[0].words

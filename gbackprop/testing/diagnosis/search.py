@@ -179,9 +179,10 @@ class _Search:
         """Return edits of the source, which is looked at once; the time for others starts again where it ended."""
         if "rewrites" not in vars(self):
             begun = perf_counter()
-            sides_of = [trial.compared for trial in self.trials]
-            drawn = any(each is not None and each.draws for each in sides_of)  # where what is near holds, too
-            self.rewrites = [*self.rewritten()] if self.trials[0].evaluation.arguments and not drawn else []
+            drawn = any(trial.compared is not None and trial.compared.draws for trial in self.trials)
+            wanted = [want for trial in self.trials for _, want in trial.parts.values()]
+            vague = drawn or (wanted and not any(map(largest, wanted)))  # what is near holds, too, or any product with 0
+            self.rewrites = [*self.rewritten()] if self.trials[0].evaluation.arguments and not vague else []
             self.deadline += perf_counter() - begun
             self.relations.deadline = self.deadline
         return self.rewrites
