@@ -421,6 +421,28 @@ def test_errors_of_arithmetic_are_treated_as_the_call_asks(ran):
     assert len(ran) == 1
 
 
+@pytest.mark.parametrize("mode", ["call", "log", "warn"])
+def test_underflow_is_reported_as_the_caller_asks(mode, ran):
+    """NumPy's "log" writes to an object; what computes a call notes other errors in the meantime."""
+    network, said = mlp(), []
+    network.parameters["1.weight"][:] *= 1e4  # σ of some numbers underflows
+
+    class Log:
+        def __call__(self, kind, flag):
+            said.append(kind)
+
+        def write(self, text):
+            said.append(text)
+
+    for _ in range(3):
+        said.clear()
+        with warnings.catch_warnings(record=True) as caught, np.errstate(under=mode, call=Log()):
+            warnings.simplefilter("always")
+            gb.backward(network, CE, X, Y)
+        assert (len(said) if mode != "warn" else len(caught)) > 0
+    assert ran
+
+
 def test_calls_with_weights_are_swept(ran, monkeypatch):
     network, weights = mlp(), np.arange(6.0)
     gb.backward(network, CE, X, Y)

@@ -349,3 +349,11 @@ OF_USERS = {
 def test_a_wrong_line_of_a_user_is_shown_as_it_should_be(name):
     check, _ = (USERS | FURTHER)[name]
     assert OF_USERS[name] in check().failures[0].diagnosis[0].words
+
+
+def test_columns_of_zeros_and_ones_do_not_pass_a_square_for_what_is_linear():
+    columns = np.eye(3)
+    assert search._is_linear(lambda x, mat: x * mat, (2.0, columns))
+    assert not search._is_linear(lambda x, mat: x * mat * mat, (2.0, columns))
+    assert not search._is_linear(lambda: columns, ())
+    assert not search._is_linear(lambda mat: {"weight": mat}, (columns,))

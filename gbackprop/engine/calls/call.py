@@ -30,6 +30,15 @@ AFTER = 8
 """The number of equal calls after which one is written down: that takes as long as some forty calls."""
 
 
+class _Errors(list[Any]):
+    """Errors of arithmetic, from NumPy's modes "call" and "log"."""
+
+    def __call__(self, *error: Any) -> None:
+        self.append(error)
+
+    write = list.append
+
+
 class WrittenCall:
     """A call as a function of its arrays.
 
@@ -87,9 +96,8 @@ class WrittenCall:
         if not self.plain:
             return None
         loss.check_values(self.where, y, self.shape, x)  # their kinds are those that were checked before
-        errors: list[Any] = []
-        noted = lambda *error: errors.append(error)  # noqa: E731
-        with self.context, np.errstate(divide="call", over="call", invalid="call", call=noted):
+        errors = _Errors()
+        with self.context, np.errstate(divide="call", over="call", invalid="call", call=errors):
             found = self.run(*arrays)
         if errors:  # the arithmetic is done again, and its errors are treated as the caller asks
             return None

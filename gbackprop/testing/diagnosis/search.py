@@ -181,7 +181,7 @@ class _Search:
             begun = perf_counter()
             drawn = any(trial.compared is not None and trial.compared.draws for trial in self.trials)
             wanted = [want for trial in self.trials for _, want in trial.parts.values()]
-            vague = drawn or (wanted and not any(map(largest, wanted)))  # what is near holds, too, or any product with 0
+            vague = drawn or (wanted and not any(map(largest, wanted)))  # what is near holds, too; any product with 0
             self.rewrites = [*self.rewritten()] if self.trials[0].evaluation.arguments and not vague else []
             self.deadline += perf_counter() - begun
             self.relations.deadline = self.deadline
@@ -345,10 +345,10 @@ def _noted(seen: list[Any], sound: Any, owner: Any, name: str) -> Any:
 
 def _is_linear(method: Any, given: tuple[Any, ...]) -> bool:
     """Return whether three times the last argument gives three times the result: columns of 0 and 1 do not tell x²."""
-    *others, last = copy.deepcopy(given)
     try:
+        *others, last = copy.deepcopy(given)
         return bool(np.allclose(method(*others, 3 * last), 3 * np.asarray(method(*others, last)), 1e-9, 0))
-    except Exception:  # what is no array
+    except Exception:  # there is no argument, or what is no array
         return False
 
 
