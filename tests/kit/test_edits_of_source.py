@@ -86,6 +86,22 @@ class Slips:
         s = logistic(x)
         return g * s * (1 - s)
 
+    def square_of_sum(self, x, g):
+        return (x * g).sum(0) ** 2
+
+    def sum_of_squares(self, x, g):
+        return (x**2).sum(1)
+
+    def in_the_root(self, x, g):
+        return g / np.sqrt(x**2 + self.tau)
+
+    def beside_the_root(self, x, g):
+        return g / (np.sqrt(x**2) + self.tau)
+
+    def not_squared(self, x, g):
+        d = x.shape[1]
+        return g / (d * np.abs(x))
+
     def nested(self, x, g):
         def inner(h):
             return h * g
@@ -111,6 +127,11 @@ FOUND = {
                      "`out[:, 0] = x[:, k] * g[:, k]` were `out[:, 0] += x[:, k] * g[:, k]`"),
     "forgotten_mask": (lambda s, x, g: 2 * s.mask * (x - g), "* self.mask`"),
     "missing_term": (lambda s, x, g: g * logistic(x) * (1 - logistic(x)) + s.tau, "+ self.tau`"),
+    "square_of_sum": (lambda s, x, g: ((x * g) ** 2).sum(0), "were `return ((x * g) ** 2).sum(0)`"),
+    "sum_of_squares": (lambda s, x, g: x.sum(1) ** 2, "were `return x.sum(1) ** 2`"),
+    "in_the_root": (lambda s, x, g: g / (np.sqrt(x**2) + s.tau), "were `return g / (np.sqrt(x ** 2) + self.tau)`"),
+    "beside_the_root": (lambda s, x, g: g / np.sqrt(x**2 + s.tau), "were `return g / np.sqrt(x ** 2 + self.tau)`"),
+    "not_squared": (lambda s, x, g: g / (16 * np.abs(x)), "were `return g / (d * np.abs(x * d))`"),
     "nested": (lambda s, x, g: x * g - g * g, "`return inner(x) + inner(g)` were `return inner(x) - inner(g)`"),
 }  # fmt: skip
 

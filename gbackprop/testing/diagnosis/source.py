@@ -11,7 +11,7 @@ import builtins
 import inspect
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from types import CodeType, FunctionType
@@ -222,6 +222,8 @@ def _of_kind(node: Any) -> Iterator[Instead]:
         if isinstance(node.right, ast.BinOp):
             inner = node.right
             yield 1.0, ast.BinOp(ast.BinOp(node.left, node.op, inner.left), inner.op, inner.right)
+        if isinstance(node.left, ast.Call):
+            yield from ((1.0, each) for each in _into(node.left, lambda inner: ast.BinOp(inner, node.op, node.right)))
     elif isinstance(node, ast.UnaryOp):
         yield 0.9, node.operand
     elif isinstance(node, ast.Constant):
@@ -236,6 +238,8 @@ def _of_kind(node: Any) -> Iterator[Instead]:
         yield from ((1.0, type(node)(each, node.ctx)) for each in _exchanged(node.elts))
     elif isinstance(node, ast.Attribute) and node.attr in ("T", "mT"):
         yield 1.0, node.value
+    elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
+        yield 1.1, ast.BinOp(node, ast.Pow(), ast.Constant(2))
     elif isinstance(node, ast.Slice):
         yield 1.1, ast.Slice(None, None, None)
     elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
@@ -258,9 +262,25 @@ def _calls(node: ast.Call) -> Iterator[Instead]:
     yield from ((1.0, each) for each in node.args[:1])
     if isinstance(func, ast.Attribute):
         yield 1.0, func.value
+    if node.args and isinstance(node.args[0], ast.BinOp):
+        sum_ = node.args[0]
+        yield 1.0, ast.BinOp(ast.Call(func, [sum_.left, *node.args[1:]], node.keywords), sum_.op, sum_.right)
+    if isinstance(func, ast.Attribute) and isinstance(func.value, ast.BinOp):
+        power = func.value
+        call = ast.Call(ast.Attribute(power.left, func.attr, ast.Load()), node.args, node.keywords)
+        yield 1.0, ast.BinOp(call, power.op, power.right)
     yield from ((1.0, ast.Call(func, each, node.keywords)) for each in _exchanged(node.args[:4], node.args[4:]))
     for i in range(len(node.keywords)):
         yield 1.1, ast.Call(func, node.args, node.keywords[:i] + node.keywords[i + 1 :])
+
+
+def _into(call: ast.Call, change: Callable[[Any], ast.expr]) -> Iterator[ast.Call]:
+    """Yield a call of what is changed: of its first argument, and of the array whose method it is."""
+    if call.args:
+        yield ast.Call(call.func, [change(call.args[0]), *call.args[1:]], call.keywords)
+    if isinstance(call.func, ast.Attribute):
+        inner = ast.Attribute(change(call.func.value), call.func.attr, ast.Load())
+        yield ast.Call(inner, call.args, call.keywords)
 
 
 def _statements(stmt: ast.stmt) -> Iterator[Instead]:
