@@ -443,6 +443,35 @@ def test_underflow_is_reported_as_the_caller_asks(mode, ran):
     assert ran
 
 
+def test_a_factor_that_is_a_product_is_bounded_by_its_own_squares(ran):
+    """x and W₁ are well within the range, and so is each entry of h = x W₁; Σ g h of 150 samples is not."""
+    parts = [layers.Linear(1, 400, bias=False), layers.Linear(400, 400, bias=False)]
+    network, loss = gb.Sequential(*parts, rng=0), losses.MSELoss("sum")
+    x, y = np.ones((150, 1), "f4"), np.zeros((150, 400), "f4")
+    gb.backward(network, loss, x, y)
+    one, other = network.parameters.values()
+    one[:], other[:] = 0, 0
+    one[399], other[0, 399] = 4e18, 1e-27
+    with pytest.warns(NotFiniteWarning, match=r"gradient of 1\.weight"), np.errstate(over="ignore"):
+        gb.backward(network, loss, x * np.float32(3e17), y)
+
+
+def test_constants_beyond_the_range_are_reported_in_each_call(ran):
+    network = gb.Sequential(layers.Linear(6, 6), layers.Threshold(1e300, 0.5), rng=0)
+    for _ in range(3):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            gb.backward(network, losses.MSELoss(), np.ones((4, 6), "f4"), np.zeros((4, 6), "f4"))
+        assert "overflow encountered in cast" in {str(each.message) for each in caught}
+
+
+def test_x_is_refused_before_the_target(ran):
+    network = mlp()
+    gb.backward(network, CE, X, Y)
+    with pytest.raises(ValueError, match="x: expected finite numbers"):
+        gb.backward(network, CE, np.full_like(X, np.nan), Y + 9)
+
+
 def test_calls_with_weights_are_swept(ran, monkeypatch):
     network, weights = mlp(), np.arange(6.0)
     gb.backward(network, CE, X, Y)

@@ -30,15 +30,6 @@ AFTER = 8
 """The number of equal calls after which one is written down: that takes as long as some forty calls."""
 
 
-class _Errors(list[Any]):
-    """Errors of arithmetic, from NumPy's modes "call" and "log"."""
-
-    def __call__(self, *error: Any) -> None:
-        self.append(error)
-
-    write = list.append
-
-
 class WrittenCall:
     """A call as a function of its arrays.
 
@@ -95,11 +86,16 @@ class WrittenCall:
                 return self._result(self.run(*arrays), loss, quantities)
         if not self.plain:
             return None
-        loss.check_values(self.where, y, self.shape, x)  # their kinds are those that were checked before
-        errors = _Errors()
-        with self.context, np.errstate(divide="call", over="call", invalid="call", call=errors):
+        errors: list[str] = []
+        noted = lambda kind, flag: errors.append(kind)  # noqa: E731
+        try:
+            loss.check_values(self.where, y, self.shape, x)  # their kinds are those that were checked before
+        except (TypeError, ValueError):  # x or a parameter may be wrong, too, and comes first
+            return None
+        with self.context, np.errstate(all="call", call=noted):
             found = self.run(*arrays)
-        if errors:  # the arithmetic is done again, and its errors are treated as the caller asks
+        ignored = {"underflow"} if errors and np.geterr()["under"] == "ignore" else set()
+        if not ignored.issuperset(errors):  # the arithmetic is done again, and its errors are treated as the caller asks
             return None
         result = self._result(found, loss, quantities)
         squares = sum(map(float, found[4:]), abs(float(result.loss)))

@@ -98,15 +98,19 @@ class Squares:
                     break
         return found, at
 
-    def _bound(self, array: Named, by: int) -> None:
-        """Add the squares of an array, as it is after a statement, or of those by which it is bounded."""
+    def _bound(self, array: Named, by: int, as_product: bool = True) -> None:
+        """Add the squares of an array, as it is after a statement, or of those by which it is bounded.
+
+        The sum of the squares of a product's entries may be beyond the range where each entry is not: factors of it are
+        products of others no further.
+        """
         changes = [i for i in range(by + 1) if array.memory in self.before[i].writes]
         at = max([self.start.get(array.memory, -1), *changes])
         is_whole = at >= 0 and _target(self.before[at]) == self.base.get(array.memory)
         others = _bounding(self.before[at]) if is_whole else []
-        if len(others) == 1 or 0 < sum(each.size for each in others) < array.size:
+        if len(others) == 1 or (as_product and 0 < sum(each.size for each in others) < array.size):
             for each in others:
-                self._bound(each, at - 1)
+                self._bound(each, at - 1, as_product and len(others) == 1)
         else:
             self._add(array, at)
 

@@ -201,7 +201,12 @@ class Statements:
 
     def constant(self, value: Any, dtype: np.dtype[Any]) -> Any:
         """Return a number as an array, which NumPy need not convert in each call; what is computed is the same."""
-        if type(value) is float or (type(value) is int and abs(value) < EXACT):
+        limits = np.finfo(dtype)
+        if type(value) is float:  # beyond the range NumPy reports an error, in each call
+            is_exact = value == 0 or limits.tiny <= abs(value) <= limits.max
+        else:
+            is_exact = type(value) is int and abs(value) < EXACT
+        if is_exact:
             return self.shared(np.array(value, dtype))
         return value
 

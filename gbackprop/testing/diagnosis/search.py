@@ -230,9 +230,9 @@ class _Search:
         for trial in [*self.trials, *self.sound]:
             if not holds(after := trial.at(change), if_not_given=False):
                 return False
-            new = parts_of(sides(after)) if trial.parts else {}
-            before = parts_of(trial.compared) if new else {}
-            if any(not np.allclose(new[name][1], before[name][1], 1e-9, 1e-12) for name in new):
+            new, before = parts_of(sides(after)), parts_of(trial.compared)
+            pairs = [(want, before[name][1]) for name, (_, want) in new.items() if name in before]
+            if any(a.shape != b.shape or not np.allclose(a, b, 1e-9, 1e-12) for a, b in pairs):
                 return False
         return True
 
