@@ -95,7 +95,7 @@ class WrittenCall:
         with self.context, np.errstate(all="call", call=noted):
             found = self.run(*arrays)
         ignored = {"underflow"} if errors and np.geterr()["under"] == "ignore" else set()
-        if not ignored.issuperset(errors):  # the arithmetic is done again, and its errors are treated as the caller asks
+        if not ignored.issuperset(errors):  # it is done again, and its errors are treated as the caller asks
             return None
         result = self._result(found, loss, quantities)
         squares = sum(map(float, found[4:]), abs(float(result.loss)))
