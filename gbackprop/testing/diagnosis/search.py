@@ -181,8 +181,9 @@ class _Search:
             begun = perf_counter()
             drawn = any(trial.compared is not None and trial.compared.draws for trial in self.trials)
             wanted = [want for trial in self.trials for _, want in trial.parts.values()]
-            vague = drawn or (wanted and not any(map(largest, wanted)))  # what is near holds, too; any product with 0
-            self.rewrites = [*self.rewritten()] if self.trials[0].evaluation.arguments and not vague else []
+            vague = drawn or not any(map(largest, wanted))  # what is near holds, too; what is finite; 0 times anything
+            judged = self.relations.wrong and not any(word in self.claim for word in (*CONDUCT, "form"))
+            self.rewrites = [*self.rewritten()] if judged and not vague else []
             self.deadline += perf_counter() - begun
             self.relations.deadline = self.deadline
         return self.rewrites
@@ -200,7 +201,8 @@ class _Search:
             if not seen or perf_counter() - start > SLOW:
                 continue  # or what an object alone has, which is no method
             owner, name, given, named, result = seen[0]
-            tried, most = {_numbers(result)}, np.inf
+            before, most = _numbers(result), np.inf
+            tried = {before}
             linear = _is_linear(getattr(owner, name), given)
             for called, function, of in functions_of(owner, name):
                 for cost, words, new in edits_of(function, of):
@@ -214,7 +216,8 @@ class _Search:
                         got = _numbers(change(getattr(twin, name), twin, name)(*copy.deepcopy(given), **named))
                     except Exception:  # an edit may be nonsense
                         continue
-                    if got in tried and method != "parameter_jacobians":
+                    is_object = method == "parameter_jacobians"
+                    if (got in tried or _kinds(got) != _kinds(before)) and not is_object:
                         continue
                     tried.add(got)
                     is_linear = not linear or _is_linear(change(getattr(twin, name), twin, name), given)
@@ -375,6 +378,13 @@ def _numbers(value: Any) -> Any:
         return tuple((key, _numbers(each)) for key, each in parts)
     array = np.asarray(value)
     return (array.shape, array.dtype.str, array.tobytes()) if array.dtype != object else digest(value)
+
+
+def _kinds(numbers: Any) -> Any:
+    """Return shapes and dtypes of what `_numbers` returns, without the numbers."""
+    if isinstance(numbers, tuple):
+        return tuple(map(_kinds, numbers))
+    return None if isinstance(numbers, bytes) else numbers
 
 
 def _once(find: Callable[[Trial], Sides]) -> Callable[[Trial], Sides]:
