@@ -26,8 +26,8 @@ LIMITS = {
     "class names twice": 1,
     "module names twice in a part": 0,
     "modules hidden by a name of their package": 0,
-    "lines": 59_016,
-    "code lines": 37_982,
+    "lines": 59_020,
+    "code lines": 37_986,
     "lines of tests": 48_185,
 }
 """No figure may grow beyond its limit; whoever brings one down lowers its limit. The aims are 0 functions with more

@@ -134,7 +134,9 @@ class _Edits:
     """The edits of a function whose tree is changed at one place at a time."""
 
     def __init__(self, function: FunctionType, tree: ast.FunctionDef, atoms: Sequence[str]) -> None:
-        self.function, self.tree, self.seen = function, tree, {ast.unparse(tree)}
+        self.function, self.tree = function, tree
+        self.texts: dict[ast.stmt, str] = {}
+        self.seen: dict[ast.stmt, set[str]] = {}  # the texts of statements, and those that were put in their place
         self.atoms = [(text, 0.01 * len(text)) for text in sorted(atoms, key=len)[:MOST]]
         self.module = ast.parse(f"def outer({', '.join(function.__code__.co_freevars)}): pass")
         self.module.body[0].body = [tree]  # type: ignore[attr-defined]
@@ -158,14 +160,16 @@ class _Edits:
 
     def _function(self, place: _Place, new: Any, stmt: ast.stmt) -> tuple[str, FunctionType] | None:
         """Return the words of an edit and the function, if it is another one."""
-        before, node = _text(stmt), place.node
+        if stmt not in self.texts:
+            self.texts[stmt] = _text(stmt)
+        before, node, seen = self.texts[stmt], place.node, self.seen.setdefault(stmt, set())
         try:
             new = _parsed(new) if isinstance(new, str) else new
             place.put(ast.fix_missing_locations(ast.copy_location(new, node)))
             after = _text(place.node if node is stmt else stmt)
-            if before == after or (text := ast.unparse(self.tree)) in self.seen:
+            if before == after or after in seen:
                 return None
-            self.seen.add(text)
+            seen.add(after)
             outer = compile(self.module, "<edit>", "exec")
             if max(len(before), len(after)) > LONG and node is not stmt:
                 before, after = _text(node), _text(new)
