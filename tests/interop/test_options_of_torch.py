@@ -294,6 +294,25 @@ def test_gradients_that_are_not_those_of_the_functions_are_refused(function, wor
         from_torch(module, torch.randn(3, 4))
 
 
+class LogOfExp(torch.autograd.Function):
+    """log(1 + e^x), with a derivative that is finite where e^x is not."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.log1p(torch.exp(x))
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * torch.sigmoid(ctx.saved_tensors[0])
+
+
+def test_a_derivative_that_is_written_to_be_finite_is_no_other_one():
+    module = Own(lambda m, x: LogOfExp.apply(m.scale * x), {"scale": torch.rand(4)})
+    x = 8 * torch.linspace(-1, 1, 12).reshape(3, 4)
+    np.testing.assert_allclose(from_torch(module, x)(x.numpy()), module(x).detach().numpy(), rtol=1e-5)
+
+
 def test_a_hook_of_a_parameter_is_refused():
     module = nn.Sequential(nn.Linear(4, 3), nn.Tanh())
     module[0].weight.register_hook(lambda g: g * torch.tensor([0.0, 1, 0])[:, None])

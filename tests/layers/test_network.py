@@ -392,3 +392,35 @@ def test_an_integer_seeds_the_draws_of_a_network():
         np.testing.assert_array_equal(value, want[name])
     with pytest.raises(ValueError, match="rng: expected None, an integer of at least 0 or a Generator, got -1"):
         network.initialize(-1)
+
+
+def test_building_a_deep_network_searches_it_once(monkeypatch):
+    searches, original = [], gb.Sequential.named_layers
+
+    def counted(self, name=""):
+        searches.append(self)
+        return original(self, name)
+
+    monkeypatch.setattr(gb.Sequential, "named_layers", counted)
+    network = gb.Sequential(layers.Linear(2, 2))
+    for _ in range(50):
+        network = gb.Sequential(layers.Linear(2, 2), layers.ReLU(), network)
+    assert searches == []  # each level would search all below
+
+
+def test_a_layer_at_several_places_has_one_entry_with_the_name_of_the_first():
+    shared = layers.Linear(2, 2)
+    one, other = gb.Sequential(shared), gb.Sequential(layers.ReLU(), gb.Sequential(shared))
+    for network in (gb.Sequential(one, other), gb.Sequential(one, one), gb.Sequential(gb.Residual(shared), shared)):
+        assert list(network.parameters) == ["0.0.weight", "0.0.bias"]
+        assert list(network.state_dict()) == ["0.0.weight", "0.0.bias"]
+        np.testing.assert_array_equal(network.parameters["0.0.weight"], shared.parameters["weight"])
+
+
+def test_a_nested_subclass_says_itself_what_is_inside():
+    class Reversed(gb.Sequential):
+        def named_layers(self, name=""):
+            yield from reversed(list(super().named_layers(name)))
+
+    inner = Reversed(layers.Linear(2, 3), layers.Linear(3, 2))
+    assert [layer.in_features for _, layer in gb.Sequential(layers.Linear(4, 2), inner).named_layers()] == [4, 3, 2]

@@ -121,3 +121,10 @@ def test_an_assignment_to_no_place_changes_nothing():
 
     network = gb.trace(function, {"w": np.ones((3, 1))}, X)
     np.testing.assert_array_equal(network(-X), function({"w": np.ones((3, 1))}, -X))
+
+
+@pytest.mark.parametrize("function", [np.fmax, np.fmin])
+def test_larger_numbers_beside_nan_are_refused(function):
+    """They are not those of `maximum`, which is NaN where one of the numbers is."""
+    with pytest.raises(gb.TraceError, match=f"np.{function.__name__} is not in the table"):
+        gb.trace(lambda p, x: function(x * p["b"], 0.0), {"b": np.ones(3)}, np.ones((4, 3)))

@@ -293,7 +293,7 @@ def scalars_of(subject: Any) -> Sizes:
     few = [(key, value) for key, value in arrays.items() if value.size <= FEW]
     for key, value in arrays.items():
         numbers = value.dtype.kind in "fiub" and 1 < value.size <= MANY
-        if numbers and key not in getattr(subject, "parameters", {}):
+        if numbers and key not in getattr(subject, "parameters", {}) and not key.startswith("_"):
             own |= {f"mean of {key}": float(value.mean()), f"Σ {key}": float(value.sum())}
     own |= {f"{key}[{i}]": entry for key, value in few if value.ndim == 1 for i, entry in enumerate(value.tolist())}
     window = vars(own["window"]) if hasattr(own.get("window"), "kernel") else {}
