@@ -64,7 +64,7 @@ FORMS = {"{}": 0.0, "1 - {}": 0.15, "{} ** 2": 0.15, "np.sqrt({})": 0.2, "{} + 1
 AROUND = {"-{}": 1.0, "2 * {}": 1.2, "{} / 2": 1.2, "1 - {}": 1.1, "{} ** 2": 1.2, "np.sqrt({})": 1.2,
           "np.abs({})": 1.2, "np.minimum(1, {})": 1.2, "np.maximum(0, {})": 1.2, "np.exp({})": 1.3, "np.log({})": 1.3,
           "np.swapaxes({}, -1, -2)": 1.2, "np.swapaxes({}, 0, 1)": 1.3, "{}[..., ::-1]": 1.3}  # fmt: skip
-"""What is made of a term alone."""
+"""Expressions made of a term alone, with their cost."""
 
 AXES = "0", "1", "-1", "-2", "2", "None", "(0, 1)", "(1, 2)", "(-2, -1)"
 """Values of an argument ``axis``."""
