@@ -128,3 +128,23 @@ def test_larger_numbers_beside_nan_are_refused(function):
     """They are not those of `maximum`, which is NaN where one of the numbers is."""
     with pytest.raises(gb.TraceError, match=f"np.{function.__name__} is not in the table"):
         gb.trace(lambda p, x: function(x * p["b"], 0.0), {"b": np.ones(3)}, np.ones((4, 3)))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32"])
+def test_wide_integers_in_a_narrow_array_are_refused(dtype):
+    """The example has none of the numbers that become others: 300 is 44 in int8."""
+
+    def large(p, x):
+        h = np.zeros_like(x, dtype=dtype)
+        h[:, :1] = ((x > 0) * 3_000_000_000)[:, :1]
+        return h * p["b"] * x
+
+    def small(p, x):
+        h = np.zeros_like(x, dtype=dtype)
+        h[:, :1] = 3
+        return h * p["b"] * x
+
+    p, x = {"b": np.ones(3)}, -np.ones((4, 3))
+    with pytest.raises(NoDerivativeError, match=f"an assignment of int64 to an array of {dtype} makes other numbers"):
+        gb.trace(large, p, x)
+    np.testing.assert_array_equal(gb.trace(small, p, x)(-2 * x), small(p, -2 * x))

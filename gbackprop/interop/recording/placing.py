@@ -9,7 +9,7 @@ import numpy as np
 
 from gbackprop.base.recording.arrays import SHAPED, TURNS
 from gbackprop.base.recording.refused import BatchSizeError, MissingFunctionError, NoDerivativeError
-from gbackprop.base.recording.tape import mapped
+from gbackprop.base.recording.tape import mapped, refs
 from gbackprop.interop.recording.elementwise import Reader
 from gbackprop.interop.recording.steps import ROWS, StepReader, Value
 from gbackprop.layers.embedding import OneHot
@@ -164,6 +164,18 @@ def _fits(constant: np.ndarray | None, kind: str) -> bool:
     return constant is not None and bool((constant == constant.astype("bool" if kind == "b" else "int64")).all())
 
 
+def _check_width(c: StepReader, b: Value) -> None:
+    """Refuse integers that are assigned to an array of narrower ones, where large ones become others."""
+    numbers = [refs([part]) for part in (c.step.args[0], c.step.args[-1])]
+    if not all(numbers):
+        return  # a number of Python, which NumPy refuses itself
+    into, given = (c.reading.two.values[each[0]].dtype for each in numbers)
+    narrower = into.kind in "iu" and given.kind in "iu" and not np.can_cast(given, into)
+    if narrower and (b.constant is None or (b.constant != b.constant.astype(into)).any()):
+        c.refuse(NoDerivativeError, f"an assignment of {given} to an array of {into} makes other numbers of large "
+                 "ones; make the array of int64 or floats")  # fmt: skip
+
+
 def _assigned(c: StepReader, x: Value, index: Any, value: Any) -> Value:
     """Read `x[index] = value`: the result has the numbers of x, and those of the value at the index."""
     target = places_of(x.shape)[index_of(c, x, index)]
@@ -175,6 +187,7 @@ def _assigned(c: StepReader, x: Value, index: Any, value: Any) -> Value:
         floats = "floats" if b.kind == "f" else "integers"
         kept = "booleans" if x.kind == "b" else "integers"
         c.refuse(NoDerivativeError, f"an assignment of {floats} to an array of {kept} makes other numbers of them")
+    _check_width(c, b)
     source = np.broadcast_to(places_of(b.shape), target.shape)
     for each in (x, b):
         if not each.pieces:
