@@ -13,7 +13,7 @@ from gbackprop.testing import check_layer, check_loss, check_network, check_oper
 from gbackprop.testing.audit.findings import Auditor
 from gbackprop.testing.audit.page import page
 from gbackprop.testing.audit.table import Terminal
-from gbackprop.testing.diagnosis import search
+from gbackprop.testing.diagnosis import rewriting, search
 
 ALL = USERS | FURTHER
 
@@ -22,7 +22,7 @@ ALL = USERS | FURTHER
 def test_a_wrong_line_of_a_user_is_named(name, monkeypatch):
     """Named by edits of numbers alone, without those of the source: see test_edits_of_source.py."""
     monkeypatch.setattr(search, "SECONDS", 60)  # of a machine that does something else, too
-    monkeypatch.setattr(search, "EDITS", 0)
+    monkeypatch.setattr(rewriting, "EDITS", 0)
     check, words = ALL[name]
     found = check().failures[0].diagnosis
     if words is None:

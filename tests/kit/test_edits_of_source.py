@@ -8,11 +8,16 @@ import pytest
 from faults_of_further_users import FURTHER
 from faults_of_users import USERS
 
+import gbackprop as gb
+from gbackprop import layers as L
 from gbackprop.calculus.jacobian import ParameterJacobian
 from gbackprop.calculus.layer import Layer
+from gbackprop.calculus.signals import GRADIENT
+from gbackprop.losses import MSELoss
 from gbackprop.losses.elementwise import ElementwiseLoss
-from gbackprop.testing import check_layer, check_loss
-from gbackprop.testing.diagnosis import search
+from gbackprop.quantities import Quantity, Statistic
+from gbackprop.testing import check_layer, check_loss, check_quantity
+from gbackprop.testing.diagnosis import rewriting, search
 from gbackprop.testing.diagnosis.source import edits_of, functions_of
 
 RNG = np.random.default_rng(0)
@@ -55,6 +60,9 @@ class Slips:
 
     def wrong_axis(self, x, g):
         return (x * g).sum(axis=0, keepdims=True)
+
+    def one_axis(self, x, g):
+        return np.sum(x * g, axis=0)
 
     def all_axes(self, x, g):
         return (x * g).sum(-1)
@@ -117,6 +125,7 @@ FOUND = {
     "other_method": (lambda s, x, g: g * logistic(s.scaled(x)),
                      "were `return g * logistic(x / np.sqrt(self.beta + 1))`"),
     "wrong_axis": (lambda s, x, g: (x * g).sum(1, keepdims=True), "axis=1"),
+    "one_axis": (lambda s, x, g: np.sum(x * g), "were `return np.sum(x * g, axis=None)`"),
     "all_axes": (lambda s, x, g: (x * g).sum((1, 2)), "were `return (x * g).sum(tuple(range(1, (x * g).ndim)))`"),
     "mean_for_sum": (lambda s, x, g: np.sqrt((x**2).sum(1)), "were `return np.sqrt((x ** 2).sum(1))`"),
     "branches": (lambda s, x, g: np.where(x > 0, s.tau * g, g), "were `return np.where(x"),
@@ -353,6 +362,47 @@ def test_what_holds_is_edited_nowhere():
     assert not any(row.diagnosis for row in report.rows if not row.failed)
 
 
+class SampleNorms(Quantity):
+    """‖R ∇ℓₙ‖², said to scale with R and c, and not with their squares."""
+
+    name = "sample_norms"
+    scale = "‖R ∇ℓₙ‖²"
+    powers = (1, 1)
+    needs = (Statistic("square_norm", GRADIENT),)
+
+    def definition(self, p):
+        return ((p.factor * p.gradients) ** 2).reshape(p.batch, -1).sum(1)
+
+
+def test_no_edit_changes_what_is_expected():
+    """Both sides of "scales with R and c" are of the method: a root of its result would scale as it is said."""
+    network = gb.Sequential(L.Linear(3, 4), L.Tanh(), L.Linear(4, 3), rng=0, dtype="float64")
+    (row,) = check_quantity(SampleNorms(), network, MSELoss(), draw(5, 3), draw(5, 3)).failures
+    assert row.claim == "scales with R and c as it should"
+    assert row.diagnosis
+    assert not [each.words for each in row.diagnosis if "`" in each.words]
+
+
+def test_edits_are_of_other_results_of_the_same_kind_and_as_linear():
+    class Scaled:
+        def mjp(self, x, mat):
+            return x * mat
+
+    x, columns = np.arange(1.0, 4), np.eye(3)
+    call = rewriting._Call(Scaled(), "mjp", (x, columns), {}, x * columns)
+
+    def is_another(function):
+        return call.is_another(lambda sound, owner, name: function)
+
+    assert is_another(lambda x, mat: 2 * x * mat)
+    assert not is_another(lambda x, mat: mat * 2 * x)  # tried
+    assert not is_another(lambda x, mat: mat * x)  # as before
+    assert not is_another(lambda x, mat: 3 * x * mat * mat)
+    assert not is_another(lambda x, mat: (3 * x * mat).sum(0))
+    assert not is_another(lambda x, mat: x * unknown)  # noqa: F821
+    assert is_another(lambda x, mat: 3 * x * mat)
+
+
 OF_USERS = {
     "activation: sides exchanged": "np.where(x > 0, 1, s.negative_slope)`, in first",
     "layer: one norm too few": "were `return Unit.residual(s, saved, g)`",
@@ -374,7 +424,7 @@ def test_a_wrong_line_of_a_user_is_shown_as_it_should_be(name):
 
 def test_columns_of_zeros_and_ones_do_not_pass_a_square_for_what_is_linear():
     columns = np.eye(3)
-    assert search._is_linear(lambda x, mat: x * mat, (2.0, columns))
-    assert not search._is_linear(lambda x, mat: x * mat * mat, (2.0, columns))
-    assert not search._is_linear(lambda: columns, ())
-    assert not search._is_linear(lambda mat: {"weight": mat}, (columns,))
+    assert rewriting._is_linear(lambda x, mat: x * mat, (2.0, columns))
+    assert not rewriting._is_linear(lambda x, mat: x * mat * mat, (2.0, columns))
+    assert not rewriting._is_linear(lambda: columns, ())
+    assert not rewriting._is_linear(lambda mat: {"weight": mat}, (columns,))

@@ -68,6 +68,14 @@ def test_sizes_and_options_are_named():
     assert scalars_of(L.LeakyReLU(-0.25)) == {"|negative_slope|": 0.25, "1 − |negative_slope|": 0.75}
 
 
+def test_means_and_sums_of_public_arrays_are_named():
+    subject = L.ReLU()
+    subject.shares, subject._cache = np.array([1.0, 2.0, 6.0]), np.array([1.0, 2.0, 4.0])
+    found = scalars_of(subject)
+    assert (found["mean of shares"], found["Σ shares"], found["shares[2]"]) == (3.0, 9.0, 6.0)
+    assert not [name for name in found if "_cache" in name]
+
+
 def test_arrays_of_a_probe_are_named_once():
     net = gb.Sequential(L.Linear(3, 4), L.Tanh(), rng=0, dtype="float64")
     probe = Probe.at(net, RNG.standard_normal((5, 3)), None, False, RNG)

@@ -90,18 +90,14 @@ class Statement:
         return "".join([f"{name}, " for name in names]) if self.several else "".join(names)
 
     def renamed(self, same: Mapping[str, Any]) -> Statement:
-        """Return the statement with other arrays, or memory, in place of those whose names are in `same`."""
-        if same.keys().isdisjoint([name for each in (*self.made, *self.given) for name in (each.name, each.memory)]):
+        """Return the statement with other arrays in place of those whose names are in `same`."""
+        if same.keys().isdisjoint(each.name for each in self.given):
             return self
 
         def change(value: Any) -> Any:
-            if not isinstance(value, Named):
-                return mapped(change, value)
-            memory = same.get(value.memory)
-            moved = replace(value, memory=memory.memory) if isinstance(memory, Named) else value
-            return same.get(value.name, moved)
+            return same.get(value.name, value) if isinstance(value, Named) else mapped(change, value)
 
-        return replace(self, args=change(self.args), named=change(self.named), made=change(self.made))
+        return replace(self, args=change(self.args), named=change(self.named))
 
 
 class Statements:

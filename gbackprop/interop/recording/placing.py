@@ -159,21 +159,18 @@ def placed(c: StepReader, like: Value, places: np.ndarray) -> Value:
     return new
 
 
-def _fits(constant: np.ndarray | None, kind: str) -> bool:
-    """Return whether a fixed array has the same numbers as booleans, or as integers."""
-    return constant is not None and bool((constant == constant.astype("bool" if kind == "b" else "int64")).all())
+KINDS = {"f": "floats", "i": "integers", "u": "integers", "b": "booleans"}
+"""Words for kinds of numbers."""
 
 
-def _check_width(c: StepReader, b: Value) -> None:
-    """Refuse integers that are assigned to an array of narrower ones, where large ones become others."""
-    numbers = [refs([part]) for part in (c.step.args[0], c.step.args[-1])]
-    if not all(numbers):
-        return  # a number of Python, which NumPy refuses itself
-    into, given = (c.reading.two.values[each[0]].dtype for each in numbers)
-    narrower = into.kind in "iu" and given.kind in "iu" and not np.can_cast(given, into)
-    if narrower and (b.constant is None or (b.constant != b.constant.astype(into)).any()):
-        c.refuse(NoDerivativeError, f"an assignment of {given} to an array of {into} makes other numbers of large "
-                 "ones; make the array of int64 or floats")  # fmt: skip
+def _check_assigned(c: StepReader, b: Value) -> None:
+    """Refuse what an array of integers or booleans takes as other numbers: floats, or integers beyond its range."""
+    (array,), given = ([c.reading.two.values[each].dtype for each in refs([part])] for part in c.step.args[::2])
+    same = b.constant is not None and (b.constant == b.constant.astype(array)).all()
+    if array.kind in "iub" and not same and not any(np.can_cast(each, array) for each in given):
+        kinds = KINDS[b.kind], KINDS[array.kind]
+        one, other = kinds if kinds[0] != kinds[1] else (given[0], array)
+        c.refuse(NoDerivativeError, f"an assignment of {one} to an array of {other} makes other numbers of them")
 
 
 def _assigned(c: StepReader, x: Value, index: Any, value: Any) -> Value:
@@ -183,11 +180,7 @@ def _assigned(c: StepReader, x: Value, index: Any, value: Any) -> Value:
         c.out.pieces, c.out.places, c.out.constant = x.pieces, x.places, x.constant
         return c.out
     b = c.value(value)
-    if x.kind in "iub" and b.kind not in {"b": "b", "i": "iub", "u": "iub"}[x.kind] and not _fits(b.constant, x.kind):
-        floats = "floats" if b.kind == "f" else "integers"
-        kept = "booleans" if x.kind == "b" else "integers"
-        c.refuse(NoDerivativeError, f"an assignment of {floats} to an array of {kept} makes other numbers of them")
-    _check_width(c, b)
+    _check_assigned(c, b)
     source = np.broadcast_to(places_of(b.shape), target.shape)
     for each in (x, b):
         if not each.pieces:

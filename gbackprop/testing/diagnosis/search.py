@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, islice
 from math import prod
 from time import perf_counter
-from types import FunctionType
 from typing import Any
 
 import numpy as np
 
 from gbackprop.base.threads import one_blas_thread
 from gbackprop.calculus.layer import INPUT, Leaf, leaves_of
-from gbackprop.calculus.state import digest
 from gbackprop.calculus.walk import upwards
 from gbackprop.testing.diagnosis.arguments import Change, of_arrays, of_definitions, on_probe, on_subject
 from gbackprop.testing.diagnosis.arrays import ENTRIES
 from gbackprop.testing.diagnosis.care import inherited, of_care, of_methods, wrapped
 from gbackprop.testing.diagnosis.options import of_defaults, of_leaves, of_options, with_option, with_parameter
 from gbackprop.testing.diagnosis.relations import ZERO, Found, Relations
-from gbackprop.testing.diagnosis.source import edits_of, functions_of
+from gbackprop.testing.diagnosis.rewriting import rewritten
 from gbackprop.testing.diagnosis.terms import scalars_of
 from gbackprop.testing.diagnosis.trials import Check, Sides, Trial, holds, largest, met, parts_of, sides, trials_of
 from gbackprop.testing.loss_probe import LossProbe
@@ -42,15 +39,6 @@ SECONDS = 2.5
 
 NAMED = 1.4
 """The cost of edits up to which the source is not looked at."""
-
-EDITS = 3_000
-"""The number of edits of a source that are tried."""
-
-NEARLY = 0.1
-"""By how much more than the first one that holds an edit of a source may cost."""
-
-SLOW = 0.5
-"""The seconds that a claim may take in all trials whose method is edited line by line."""
 
 ALONE = "samples do not interact"
 """The claim of a method that is looked at if another one of it has no better diagnosis."""
@@ -114,7 +102,8 @@ class _Search:
         kinds: list[Callable[[], Any]] = [
             self.careful, self.nonlinear,
             partial(related, "multiples", "joined", "at_places", "changed", "moved", "quantities", "added"),
-            self.called, self.redefined, self.apart, self.inherited, self.placed, self.edited, lambda: related("terms"),
+            self.called, self.redefined, self.apart, self.inherited, self.placed,
+            lambda: self.rewrites, lambda: related("terms"),
             self.simplified, self.ignored, self.optional, lambda: related("compounds"),
         ]  # fmt: skip
         found = list[Found]()
@@ -122,7 +111,7 @@ class _Search:
             found += list(filter(None, kind()))
             if not all(any(word in each.words for word in CHANCE) for each in found) or perf_counter() > self.deadline:
                 break
-        return found if min((each.cost for each in found), default=0) <= NAMED else [*found, *self.edited()]
+        return found if min((each.cost for each in found), default=0) <= NAMED else [*found, *self.rewrites]
 
     @property
     def probe(self) -> Any:
@@ -175,69 +164,18 @@ class _Search:
                 summed = _once(lambda t, axes=axes: _summed_apart(t, axes))
                 yield from (self._ignored(1.5, words, summed), self._right(1.5, words, summed))
 
-    def edited(self) -> list[Found]:
-        """Return edits of the source, which is looked at once; the time for others starts again where it ended."""
-        if "rewrites" not in vars(self):
-            begun = perf_counter()
-            drawn = any(trial.compared is not None and trial.compared.draws for trial in self.trials)
-            wanted = [want for trial in self.trials for _, want in trial.parts.values()]
-            vague = drawn or not any(map(largest, wanted))  # what is near holds, too; what is finite; 0 times anything
-            judged = self.relations.wrong and not any(word in self.claim for word in (*CONDUCT, "form"))
-            self.rewrites = [*self.rewritten()] if judged and not vague else []
-            self.deadline += perf_counter() - begun
-            self.relations.deadline = self.deadline
-        return self.rewrites
-
-    def rewritten(self) -> Iterator[Found]:
-        """Yield edits of the source of the method, or of a function that it calls, with which the claim holds."""
-        parts = self.method.split(".")  # "0.y.weight.per_sample", of a layer in a graph
-        methods = [".".join(parts[i:]) for i in sorted({0, max(0, len(parts) - 2), len(parts) - 1})]
-        methods += ["parameter_jacobians"] * (len(parts) > 1)
-        begun, left = perf_counter(), iter(range(EDITS))
-        for method in methods:
-            seen: list[tuple[Any, ...]] = []
-            start = perf_counter()
-            self._holds(wrapped(method, partial(_noted, seen)))
-            if not seen or perf_counter() - start > SLOW:
-                continue  # or what an object alone has, which is no method
-            owner, name, given, named, result = seen[0]
-            before, most = _numbers(result), np.inf
-            tried = {before}
-            linear = _is_linear(getattr(owner, name), given)
-            for called, function, of in functions_of(owner, name):
-                for cost, words, new in edits_of(function, of):
-                    if perf_counter() - begun > SECONDS or next(left, None) is None:
-                        return
-                    if cost > most:
-                        break
-                    change = partial(_rewritten, called, new)
-                    try:
-                        twin = copy.deepcopy(owner)
-                        got = _numbers(change(getattr(twin, name), twin, name)(*copy.deepcopy(given), **named))
-                    except Exception:  # an edit may be nonsense
-                        continue
-                    is_object = method == "parameter_jacobians"
-                    if (got in tried or _kinds(got) != _kinds(before)) and not is_object:
-                        continue
-                    tried.add(got)
-                    is_linear = not linear or _is_linear(change(getattr(twin, name), twin, name), given)
-                    if is_linear and self._mends(wrapped(method, change)):
-                        most = cost + NEARLY
-                        place = called.rpartition(".")[2] or ("" if method in self.method else method)
-                        yield Found(cost, f"right if {words}" + f", in {place}" * (place not in ("", parts[-1])))
-                if most < np.inf:
-                    return
-
-    def _mends(self, change: Change) -> bool:
-        """Return whether a claim holds with a change, and what is expected remains."""
-        for trial in [*self.trials, *self.sound]:
-            if not holds(after := trial.at(change), if_not_given=False):
-                return False
-            new, before = parts_of(sides(after)), parts_of(trial.compared)
-            pairs = [(want, before[name][1]) for name, (_, want) in new.items() if name in before]
-            if any(a.shape != b.shape or not np.allclose(a, b, 1e-9, 1e-12) for a, b in pairs):
-                return False
-        return True
+    @cached_property
+    def rewrites(self) -> list[Found]:
+        """Edits of the source; the time for others starts again where these end."""
+        begun = perf_counter()
+        drawn = any(trial.compared is not None and trial.compared.draws for trial in self.trials)
+        wanted = [want for trial in self.trials for _, want in trial.parts.values()]
+        vague = drawn or not any(map(largest, wanted))  # what is near holds, too; what is finite; 0 times anything
+        judged = self.relations.wrong and not any(word in self.claim for word in (*CONDUCT, "form"))
+        found = [*rewritten(self.trials if judged and not vague else [], self.sound, self.method, SECONDS)]
+        self.deadline += perf_counter() - begun
+        self.relations.deadline = self.deadline
+        return found
 
     def inherited(self) -> Iterator[Found | None]:
         """Yield the definition in place of a Jacobian's own method."""
@@ -329,62 +267,6 @@ class _Search:
         """Compare what is got here with what is expected elsewhere."""
         rule = lambda t, n: (t.parts[n][0], parts(t)[n][1])  # noqa: E731
         return self.relations.held(rule, f"what is got would be right if {words}{{and c}}", cost + 0.1, True)
-
-
-def _noted(seen: list[Any], sound: Any, owner: Any, name: str) -> Any:
-    """Return a method that writes down its first call: owner, name, arguments and result."""
-
-    def noted(*given: Any, **named: Any) -> Any:
-        arguments = copy.deepcopy((given, named))
-        result = sound(*given, **named)
-        if not seen and hasattr(sound, "__func__"):
-            plain = copy.copy(owner)
-            vars(plain).pop(name, None)  # this wrapper
-            seen.append((plain, name, *arguments, copy.deepcopy(result)))
-        return result
-
-    return noted
-
-
-def _is_linear(method: Any, given: tuple[Any, ...]) -> bool:
-    """Return whether three times the last argument gives three times the result: columns of 0 and 1 do not tell x²."""
-    try:
-        *others, last = copy.deepcopy(given)
-        return bool(np.allclose(method(*others, 3 * last), 3 * np.asarray(method(*others, last)), 1e-9, 0))
-    except Exception:  # there is no argument, or what is no array
-        return False
-
-
-def _rewritten(called: str, new: Any, sound: Any, owner: Any, name: str) -> Any:
-    """Return a method by its edited function; `called` names the one that is edited if it is another."""
-    if not called:
-        return partial(new, owner)
-    inside, dot, method = called.rpartition(".")
-    if dot:
-        target = copy.copy(owner.layer) if inside else owner
-        setattr(target, method, partial(new, target))
-        if inside:
-            owner.layer = target
-        return sound
-    plain = getattr(sound, "__func__", sound)
-    scope = {**plain.__globals__, called: new}
-    return partial(FunctionType(plain.__code__, scope, name, plain.__defaults__, plain.__closure__), owner)
-
-
-def _numbers(value: Any) -> Any:
-    """Return the arrays in a result, and what is around them, as something that can be compared."""
-    if isinstance(value, (list, tuple, dict)):
-        parts = value.items() if isinstance(value, dict) else enumerate(value)
-        return tuple((key, _numbers(each)) for key, each in parts)
-    array = np.asarray(value)
-    return (array.shape, array.dtype.str, array.tobytes()) if array.dtype != object else digest(value)
-
-
-def _kinds(numbers: Any) -> Any:
-    """Return shapes and dtypes of what `_numbers` returns, without the numbers."""
-    if isinstance(numbers, tuple):
-        return tuple(map(_kinds, numbers))
-    return None if isinstance(numbers, bytes) else numbers
 
 
 def _once(find: Callable[[Trial], Sides]) -> Callable[[Trial], Sides]:

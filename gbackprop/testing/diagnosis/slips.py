@@ -1,0 +1,146 @@
+"""Expressions and statements that one may be taken for, by its kind: the grammar of edits of a source."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
+from typing import Any
+
+Instead = tuple[float, Any]
+"""A node, or its text, in place of another one, with the cost."""
+
+FUNCTIONS = (("sum", "mean"), ("max", "min"), ("maximum", "minimum"), ("exp", "log", "expm1", "log1p"),
+             ("sin", "cos"), ("tanh", "sinh", "cosh"), ("sqrt", "square", "abs"), ("zeros", "ones"),
+             ("zeros_like", "ones_like"), ("argmax", "argmin"), ("triu", "tril"))  # fmt: skip
+"""Functions that are taken for each other."""
+
+REDUCTIONS = "sum", "mean", "max", "min", "prod"
+"""Methods of arrays that may be of all axes but the samples'."""
+
+AXES = "0", "1", "-1", "-2", "2", "None", "(0, 1)", "(1, 2)", "(-2, -1)"
+"""Values of an argument ``axis``."""
+
+SWAPPED: dict[type[ast.AST], tuple[type[Any], ...]] = {
+    ast.Add: (ast.Sub, ast.Mult), ast.Sub: (ast.Add,), ast.Mult: (ast.Div, ast.Add), ast.Div: (ast.Mult,),
+    ast.FloorDiv: (ast.Mult, ast.Mod), ast.Mod: (ast.FloorDiv,), ast.Pow: (ast.Mult,),
+    ast.Lt: (ast.GtE, ast.LtE), ast.LtE: (ast.Gt, ast.Lt), ast.Gt: (ast.LtE, ast.GtE), ast.GtE: (ast.Lt, ast.Gt),
+    ast.Eq: (ast.NotEq,), ast.NotEq: (ast.Eq,),
+}  # fmt: skip
+"""Operators and comparisons that are taken for each other."""
+
+
+def of_expression(node: Any) -> Iterator[Instead]:
+    """Yield what a node may be taken for, by its kind."""
+    if isinstance(node, ast.BinOp):
+        yield from ((1.0, ast.BinOp(node.left, other(), node.right)) for other in SWAPPED.get(type(node.op), ()))
+        yield from ((0.9, each) for each in (node.left, node.right))
+        if not isinstance(node.op, ast.Add | ast.Mult):
+            yield 1.0, ast.BinOp(node.right, node.op, node.left)
+        if isinstance(node.left, ast.BinOp):
+            inner = node.left
+            yield 1.0, ast.BinOp(inner.left, inner.op, ast.BinOp(inner.right, node.op, node.right))
+        if isinstance(node.right, ast.BinOp):
+            inner = node.right
+            yield 1.0, ast.BinOp(ast.BinOp(node.left, node.op, inner.left), inner.op, inner.right)
+        if isinstance(node.left, ast.Call):
+            yield from ((1.0, each) for each in _into(node.left, lambda inner: ast.BinOp(inner, node.op, node.right)))
+    elif isinstance(node, ast.UnaryOp):
+        yield 0.9, node.operand
+    elif isinstance(node, ast.Constant):
+        yield from ((1.05, text) for text in _constants(node.value))
+    elif isinstance(node, ast.Compare) and len(node.ops) == 1:
+        others = SWAPPED.get(type(node.ops[0]), ())
+        yield from ((1.0, ast.Compare(node.left, [other()], node.comparators)) for other in others)
+    elif isinstance(node, ast.IfExp):
+        yield 1.0, ast.IfExp(node.test, node.orelse, node.body)
+        yield from ((1.0, each) for each in (node.body, node.orelse))
+    elif isinstance(node, ast.Tuple | ast.List):
+        yield from ((1.0, type(node)(each, node.ctx)) for each in _exchanged(node.elts))
+    elif isinstance(node, ast.Attribute) and node.attr in ("T", "mT"):
+        yield 1.0, node.value
+    elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
+        yield 1.1, ast.BinOp(node, ast.Pow(), ast.Constant(2))
+    elif isinstance(node, ast.Slice):
+        yield 1.1, ast.Slice(None, None, None)
+    elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+        yield 1.1, node.value
+    elif isinstance(node, ast.keyword) and node.arg == "axis":
+        yield from ((1.05, ast.keyword("axis", ast.parse(axis, mode="eval").body)) for axis in AXES)
+    elif isinstance(node, ast.Call):
+        yield from _calls(node)
+
+
+def _calls(node: ast.Call) -> Iterator[Instead]:
+    """Yield other calls: of another function, with other arguments, and what is given."""
+    func = node.func
+    name = func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else ""
+    for other in sorted({other for group in FUNCTIONS if name in group for other in group} - {name}):
+        load = ast.Load()
+        new = ast.Attribute(func.value, other, load) if isinstance(func, ast.Attribute) else ast.Name(other, load)
+        yield 1.0, ast.Call(new, node.args, node.keywords)
+    if isinstance(func, ast.Attribute) and name in REDUCTIONS:
+        text = ast.unparse(func.value)
+        yield 1.1, f"({text}).{name}(tuple(range(1, ({text}).ndim)))"
+    yield from ((1.0, each) for each in node.args[:1])
+    if isinstance(func, ast.Attribute):
+        yield 1.0, func.value
+    yield from ((1.0, each) for each in _out_of(node))
+    yield from ((1.0, ast.Call(func, each, node.keywords)) for each in _exchanged(node.args[:4], node.args[4:]))
+    for i in range(len(node.keywords)):
+        yield 1.1, ast.Call(func, node.args, node.keywords[:i] + node.keywords[i + 1 :])
+
+
+def _out_of(call: ast.Call) -> Iterator[ast.BinOp]:
+    """Yield the operation on what is given, or on the array whose method it is, as one on the call's result."""
+    func = call.func
+    if call.args and isinstance(given := call.args[0], ast.BinOp):
+        yield ast.BinOp(ast.Call(func, [given.left, *call.args[1:]], call.keywords), given.op, given.right)
+    if isinstance(func, ast.Attribute) and isinstance(of := func.value, ast.BinOp):
+        new = ast.Call(ast.Attribute(of.left, func.attr, ast.Load()), call.args, call.keywords)
+        yield ast.BinOp(new, of.op, of.right)
+
+
+def _into(call: ast.Call, change: Callable[[Any], ast.expr]) -> Iterator[ast.Call]:
+    """Yield a call of what is changed: of its first argument, and of the array whose method it is."""
+    if call.args:
+        yield ast.Call(call.func, [change(call.args[0]), *call.args[1:]], call.keywords)
+    if isinstance(call.func, ast.Attribute):
+        inner = ast.Attribute(change(call.func.value), call.func.attr, ast.Load())
+        yield ast.Call(inner, call.args, call.keywords)
+
+
+def of_statement(stmt: ast.stmt) -> Iterator[Instead]:
+    """Yield statements in place of another one."""
+    if isinstance(stmt, ast.AugAssign):
+        yield from ((1.0, ast.AugAssign(stmt.target, op(), stmt.value)) for op in SWAPPED.get(type(stmt.op), ()))
+        yield 1.0, ast.Assign([stmt.target], stmt.value)
+    elif isinstance(stmt, ast.Assign) and isinstance(stmt.targets[0], ast.Subscript):
+        yield 1.0, ast.AugAssign(stmt.targets[0], ast.Add(), stmt.value)
+    if isinstance(stmt, ast.AugAssign | ast.Assign | ast.Expr | ast.If):
+        yield 1.1, ast.Pass()
+
+
+def _constants(value: Any) -> Iterator[str]:
+    """Yield other numbers, truth values, and letters of `numpy.einsum`."""
+    if isinstance(value, bool):
+        yield str(not value)
+    elif isinstance(value, int | float):
+        yield from (f"({other})" for other in dict.fromkeys([-value, value + 1, value - 1, 2 * value, value / 2, 0, 1]))
+    elif isinstance(value, str) and "->" in value:
+        parts = value.replace("->", ",").split(",")
+        for k, part in enumerate(parts):
+            exchanged = ("".join(each) for each in _exchanged(list(part)))
+            letters = sorted(set("".join(parts)))
+            others = [part[:i] + letter + part[i + 1 :] for i in range(len(part)) for letter in letters]
+            for new in (*exchanged, *others):
+                *given, result = [*parts[:k], new, *parts[k + 1 :]]
+                yield repr(f"{','.join(given)}->{result}")
+
+
+def _exchanged(nodes: list[Any], rest: Sequence[Any] = ()) -> Iterator[list[Any]]:
+    """Yield lists with two nodes exchanged."""
+    for i, j in combinations(range(len(nodes)), 2):
+        new = list(nodes)
+        new[i], new[j] = new[j], new[i]
+        yield [*new, *rest]
