@@ -148,3 +148,22 @@ def test_wide_integers_in_a_narrow_array_are_refused(dtype):
     with pytest.raises(NoDerivativeError, match=f"an assignment of int64 to an array of {dtype} makes other numbers"):
         gb.trace(large, p, x)
     np.testing.assert_array_equal(gb.trace(small, p, x)(-2 * x), small(p, -2 * x))
+
+
+@pytest.mark.parametrize("arguments", [{"axis": 1}, {"axis": 1, "dtype": None}, {"axis": 1, "out": None}])
+def test_a_ufuncs_sum_of_narrow_integers_is_widened_first(arguments):
+    """NumPy sums uint8 in uint64: 100 times 200 is no number that wraps around."""
+
+    def function(p, x):
+        wide = np.add.reduce((x > 0).astype(np.uint8), keepdims=True, **arguments)
+        return x * p["b"] * wide * np.add.reduce(x, 1, None, None, True)
+
+    x = np.tile(abs(X), (1, 100))
+    network = gb.trace(function, {"b": np.ones(300)}, x)
+    np.testing.assert_allclose(network(-2 * x + 1), function({"b": np.ones(300)}, -2 * x + 1), rtol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8])
+def test_a_ufuncs_sum_in_another_dtype_is_refused(dtype):
+    with pytest.raises(gb.TraceError, match="np.add.reduce with these arguments .* neither dtype nor out"):
+        gb.trace(lambda p, x: x * p["b"] * np.add.reduce(x, 1, dtype=dtype)[:, None], {"b": np.ones(3)}, X)

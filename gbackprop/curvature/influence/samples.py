@@ -136,7 +136,7 @@ def removal(
         raise TypeError(f"samples: expected a sequence of numbers of training samples, got {samples!r}")
     chosen = [positive(f"samples[{i}]", value, 0) for i, value in enumerate(samples)]
     if not chosen or max(chosen) >= n:
-        raise ValueError(f"samples: expected at least one number from 0 to {n - 1}, got {list(samples)}")
+        raise ValueError(f"samples: expected at least one number from 0 to {n - 1}, got {chosen}")
     steps = [curved.without(i) if corrected else curved.toward(i) for i in chosen]
     return curved.operator.unpack(np.stack(steps, axis=1))
 

@@ -19,8 +19,15 @@ def reduction(row: str) -> Reader:
 
 
 def _reduced(row: str) -> Reader:
-    read = reduction(row)
-    return lambda c, x, axis=0, *, keepdims=False: read(c, x, axis, keepdims=keepdims)
+    """Return a reader of a ufunc's `reduce`, whose axis is 0 unless told."""
+    whole = reduction(row)
+
+    def read(c: StepReader, x: Value, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: bool = False) -> str:
+        if not (dtype is None and out is None):
+            raise TypeError("expected neither dtype nor out")
+        return whole(c, x, axis, keepdims=keepdims)
+
+    return read
 
 
 def _norm(c: StepReader, x: Value, ord: Any = None, axis: Any = None, keepdims: bool = False) -> str:
