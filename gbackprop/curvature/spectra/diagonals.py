@@ -51,7 +51,7 @@ def diagonal(
 
     Notes
     -----
-    Memory: `block` vectors for "hutchinson", about three times `samples` vectors for "xdiag".
+    Memory: `block` vectors for "hutchinson", about four times `samples` vectors for "xdiag".
 
     Source: Bekas, Kokiopoulou, Saad 2007; Epperly, Tropp, Webber 2024 (XDiag).
     """
