@@ -165,5 +165,5 @@ def test_a_ufuncs_sum_of_narrow_integers_is_widened_first(arguments):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.uint8])
 def test_a_ufuncs_sum_in_another_dtype_is_refused(dtype):
-    with pytest.raises(gb.TraceError, match="np.add.reduce with these arguments .* neither dtype nor out"):
+    with pytest.raises(gb.TraceError, match=r"np\.add\.reduce with these arguments .* neither dtype nor out"):
         gb.trace(lambda p, x: x * p["b"] * np.add.reduce(x, 1, dtype=dtype)[:, None], {"b": np.ones(3)}, X)

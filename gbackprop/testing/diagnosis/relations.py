@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations, combinations_with_replacement
-from time import perf_counter
+from time import process_time
 
 import numpy as np
 
@@ -64,7 +64,7 @@ class Relations:
             kinds = ("zeros",)  # any multiple of what is got would do
         for kind in kinds:
             found = list(filter(None, getattr(self, kind)())) or self._apart(kind)
-            if found or perf_counter() > self.deadline:
+            if found or process_time() > self.deadline:
                 return found
         return []
 
@@ -84,7 +84,7 @@ class Relations:
     def changes(self) -> Iterator[ArrayOperation]:
         """Yield the changes of an array of the shape of what is wrong, until there is no time left."""
         for change in operations(self.trials[0].parts[self.wrong[0]][0].shape):
-            if perf_counter() > self.deadline:
+            if process_time() > self.deadline:
                 return
             yield change
 
@@ -175,7 +175,7 @@ class Relations:
         last, name, seen = self.trials[-1], self.wrong[0], list[np.ndarray]()
         views = [(title, view) for title, view in self.library(last, name).items() if title[0] == "["]
         for title, view in sorted(views, key=lambda each: " > 0]" not in each[0]):
-            if perf_counter() > self.deadline or any(np.array_equal(view, other) for other in seen):
+            if process_time() > self.deadline or any(np.array_equal(view, other) for other in seen):
                 continue
             seen.append(view)
             there, elsewhere = (self.held(partial(self._region, title, at), "{and c}", 1.1, True)
@@ -253,7 +253,7 @@ class Relations:
         for side in (0, 1):
             each = [self.held(lambda t, n, make=make, side=side: (
                 _fitted(make(t, n), t.parts[n][side]), t.parts[n][side]
-            ), words + "{and c}", 0) for words, make in arrays.items() if perf_counter() < self.deadline]  # fmt: skip
+            ), words + "{and c}", 0) for words, make in arrays.items() if process_time() < self.deadline]  # fmt: skip
             found = min(filter(None, each), key=lambda one: one.cost, default=None)
             if found is None:
                 break
@@ -292,7 +292,7 @@ class Relations:
     def compounds(self) -> Iterator[Found | None]:
         """Terms that are products of four named arrays, or of some and a sum or difference of two."""
         first, name = self.trials[-1], self.wrong[0]
-        if len(self.wrong) > 6 or perf_counter() > self.deadline:
+        if len(self.wrong) > 6 or process_time() > self.deadline:
             return
         views = plain(self.library(first, name), first.terms)
         same = {key: size for key, size in first.sizes.items() if all(t.sizes.get(key) == size for t in self.trials)}

@@ -6,27 +6,31 @@ import copy
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from time import perf_counter
+from time import process_time
 from types import FunctionType
 from typing import Any
 
 import numpy as np
 
+from gbackprop.array import is_array
 from gbackprop.calculus.state import digest
 from gbackprop.testing.diagnosis.arguments import Change
 from gbackprop.testing.diagnosis.care import wrapped
 from gbackprop.testing.diagnosis.relations import Found
 from gbackprop.testing.diagnosis.source import edits_of, functions_of
-from gbackprop.testing.diagnosis.trials import Trial, holds, parts_of, sides
+from gbackprop.testing.diagnosis.trials import Sides, Trial, holds, largest, parts_of, sides
 
-EDITS = 3_000
+EDITS = 8_000
 """The number of edits of a source that are tried."""
 
 NEARLY = 0.1
 """By how much more than the first one that holds an edit may cost."""
 
+NEAR = 1e-3
+"""The largest error, beside what is expected, of a result with which a claim is evaluated."""
+
 SLOW = 0.5
-"""The seconds that a claim may take whose method is edited."""
+"""The seconds of the processor that a claim may take whose method is edited."""
 
 INDIRECT = "parameter_jacobians"
 """The method that makes the objects on which claims on Jacobians are; what it returns cannot be compared."""
@@ -39,23 +43,24 @@ def rewritten(trials: Sequence[Trial], sound: Sequence[Trial], method: str, seco
     """
     parts = method.split(".")  # "0.y.weight.per_sample", of a layer in a graph
     methods = [".".join(parts[i:]) for i in sorted({0, max(0, len(parts) - 2), len(parts) - 1})]
-    end, left = perf_counter() + seconds, iter(range(EDITS))
+    end, left = process_time() + seconds, iter(range(EDITS))
     for name in (*methods, *[INDIRECT] * (len(parts) > 1)) if trials else ():
         call = _called(trials[0], name)
         if call is None:
             continue
+        wanted = call.wanted(trials[0].parts)
         for called, function, of in functions_of(call.owner, call.name):
             most = np.inf
             for cost, words, new in edits_of(function, of):
-                if perf_counter() > end or next(left, None) is None:
+                if process_time() > end or next(left, None) is None:
                     return
                 if cost > most:
                     break
                 change = partial(_rewritten, called, new)
-                if call.is_another(change) and _mends(trials, sound, wrapped(name, change)):
+                if call.is_another(change, wanted) and _mends(trials, sound, wrapped(name, change)):
                     most = cost + NEARLY
                     place = called.rpartition(".")[2] or name.rpartition(".")[2]
-                    yield Found(cost, f"right if {words}" + f", in {place}" * (place != parts[-1]))
+                    yield Found(cost, f"right if {words()}" + f", in {place}" * (place != parts[-1]))
             if most < np.inf:
                 return
 
@@ -65,16 +70,27 @@ class _Call:
 
     def __init__(self, owner: Any, name: str, given: tuple[Any, ...], named: dict[str, Any], result: Any) -> None:
         self.owner, self.name, self.given, self.named = owner, name, given, named
-        self.result = _numbers(result)
+        self.array, self.result = result, _numbers(result)
         self.tried = {self.result}
         self.is_linear = _is_linear(getattr(owner, name), given)
 
-    def is_another(self, change: Any) -> bool:
-        """Return whether an edited method gives a result of the same kind that none gave, and is linear if it was."""
+    def wanted(self, parts: Sides) -> list[np.ndarray]:
+        """Return what a claim expects where it compares the result itself: of the parts that have its numbers."""
+        array = np.asarray(self.array) if is_array(self.array) else None
+        return [want for got, want in parts.values() if array is not None and np.array_equal(got, array)]
+
+    def is_another(self, change: Any, wanted: Sequence[np.ndarray] = ()) -> bool:
+        """Return whether an edited method gives a result of the same kind that none gave, and is linear if it was.
+
+        It must be near one of those that are `wanted`, if there are any.
+        """
         try:
             twin = copy.deepcopy(self.owner)
             edited = change(getattr(twin, self.name), twin, self.name)
-            got = _numbers(edited(*copy.deepcopy(self.given), **self.named))
+            result = edited(*copy.deepcopy(self.given), **self.named)
+            if wanted and not any(_near(np.asarray(result), want) for want in wanted):
+                return False
+            got = _numbers(result)
         except Exception:  # an edit may be nonsense
             return False
         if self.name != INDIRECT and (got in self.tried or _kinds(got) != _kinds(self.result)):
@@ -88,10 +104,10 @@ class _Call:
 def _called(trial: Trial, method: str) -> _Call | None:
     """Return the first call of a method; None if there is none, it is no method of a class, or the claim is slow."""
     seen: list[_Call] = []
-    begun = perf_counter()
+    begun = process_time()
     with suppress(Exception):  # there is no such method of the subject
         holds(trial.at(wrapped(method, partial(_noted, seen))))
-    return seen[0] if seen and perf_counter() - begun <= SLOW else None
+    return seen[0] if seen and process_time() - begun <= SLOW else None
 
 
 def _mends(trials: Sequence[Trial], sound: Sequence[Trial], change: Change) -> bool:
@@ -146,6 +162,11 @@ def _rewritten(called: str, new: Any, sound: Any, owner: Any, name: str) -> Any:
     function = FunctionType(plain.__code__, scope, name, plain.__defaults__, plain.__closure__)
     function.__kwdefaults__ = plain.__kwdefaults__
     return partial(function, owner)
+
+
+def _near(result: np.ndarray, want: np.ndarray) -> bool:
+    """Return whether a result is nearly what is expected: much less near than a claim asks for."""
+    return result.shape == want.shape and largest(result - want) <= NEAR * largest(want)
 
 
 def _numbers(value: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import combinations, combinations_with_replacement, islice
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,7 @@ def screened(sides: Two, views: Terms, deadline: float) -> list[tuple[int, list[
     for side, weight in enumerate((np.ones_like(g), g, w)):
         found += [(side, pair) for pair in _pairs(weight * rows, rows, w - g)]
         for c, row in enumerate(rows) if side == 0 or len(rows) < 150 else ():
-            if perf_counter() > deadline:
+            if process_time() > deadline:
                 break
             found += [(side, (*pair, c)) for pair in _pairs(weight * row * rows, rows, w - g)]
     costs = list(map(_cost, names))

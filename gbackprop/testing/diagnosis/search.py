@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain, islice
 from math import prod
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ MOST, CLOSE = 3, 0.5
 """The number of edits that are proposed, and by how much more than the cheapest they may cost."""
 
 SECONDS = 2.5
-"""The time after which no further edit is tried, of arrays and of the source each."""
+"""The seconds of the processor after which no further edit is tried, of arrays and of the source each."""
 
 NAMED = 1.4
 """The cost of edits up to which the source is not looked at."""
@@ -83,7 +83,7 @@ class _Search:
 
     def __init__(self, check: Check, subject: Any, method: str, claim: str) -> None:
         self.check, self.subject, self.method, self.claim = check, subject, method, claim
-        self.deadline = perf_counter() + SECONDS
+        self.deadline = process_time() + SECONDS
         trials = list(islice(trials_of(check, subject, method, claim), TRIALS))
         other = trials[0].with_other_reduction(check, subject, method, claim) if trials else None
         others = [] if other is None else [other]
@@ -109,7 +109,7 @@ class _Search:
         found = list[Found]()
         for kind in kinds if self.trials[0].evaluation.arguments else kinds[2:3]:  # others need a subject to edit
             found += list(filter(None, kind()))
-            if not all(any(word in each.words for word in CHANCE) for each in found) or perf_counter() > self.deadline:
+            if not all(any(word in each.words for word in CHANCE) for each in found) or process_time() > self.deadline:
                 break
         return found if min((each.cost for each in found), default=0) <= NAMED else [*found, *self.rewrites]
 
@@ -126,7 +126,7 @@ class _Search:
         if (judged and self.method != "curvature") or self._holds(wrapped(self.method)):
             return  # or the claim is not on that method
         for cost, words, change in of_care(self.method, self.probe):
-            if perf_counter() > self.deadline:
+            if process_time() > self.deadline:
                 return
             if self._holds(change):
                 yield Found(cost, f"right if {words}")
@@ -148,7 +148,7 @@ class _Search:
         arguments = self.trials[0].evaluation.arguments
         edits = chain(of_arrays(arguments), of_methods(self.method, arguments)) if self.relations.wrong else ()
         for cost, words, change in edits:
-            if perf_counter() > self.deadline:
+            if process_time() > self.deadline:
                 return
             there = _once(lambda t, c=change: parts_of(sides(t.at(c))))
             yield from (self._right(cost, words, there), self._ignored(cost, words, there))
@@ -160,20 +160,20 @@ class _Search:
         kinds = {(0,): "column", (1,): "sample", tuple(several[3:]): "position", tuple(several[2:-1]): "position"}
         for axes, kind in kinds.items() if self.relations.wrong and several else ():
             words = f"it were asked for of each {kind} alone, and summed"
-            if axes and perf_counter() < self.deadline:
+            if axes and process_time() < self.deadline:
                 summed = _once(lambda t, axes=axes: _summed_apart(t, axes))
                 yield from (self._ignored(1.5, words, summed), self._right(1.5, words, summed))
 
     @cached_property
     def rewrites(self) -> list[Found]:
         """Edits of the source; the time for others starts again where these end."""
-        begun = perf_counter()
+        begun = process_time()
         drawn = any(trial.compared is not None and trial.compared.draws for trial in self.trials)
         wanted = [want for trial in self.trials for _, want in trial.parts.values()]
         vague = drawn or not any(map(largest, wanted))  # what is near holds, too; what is finite; 0 times anything
         judged = self.relations.wrong and not any(word in self.claim for word in (*CONDUCT, "form"))
         found = [*rewritten(self.trials if judged and not vague else [], self.sound, self.method, SECONDS)]
-        self.deadline += perf_counter() - begun
+        self.deadline += process_time() - begun
         self.relations.deadline = self.deadline
         return found
 
@@ -196,7 +196,7 @@ class _Search:
         sizes = [size for size in scalars_of(layer).values() if size > 0]
         numbers = {one / other for one in sizes for other in (1, *sizes)} - {1.0}
         for cost, words, leaves in of_leaves(leaves_of(layer, self.probe.x.shape[1:]), numbers):
-            if perf_counter() > self.deadline:
+            if process_time() > self.deadline:
                 return
             yield self.relations.held(
                 lambda t, n, leaves=leaves: (_output(leaves, t), t.parts[n][1]), f"right if {words}{{and c}}", cost
@@ -233,7 +233,7 @@ class _Search:
     def optional(self) -> Iterator[Found | None]:
         """Edits of the options and parameters of the subject."""
         for cost, words, change in of_options(self.subject) if self.method != "draw" else ():  # as is the density
-            if perf_counter() > self.deadline:
+            if process_time() > self.deadline:
                 return
             if not self.relations.wrong:
                 if self._holds(on_subject(change)):

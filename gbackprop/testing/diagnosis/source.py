@@ -11,8 +11,9 @@ import builtins
 import inspect
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -22,8 +23,14 @@ from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.state.classes import is_of_library
 from gbackprop.testing.diagnosis.slips import Instead, of_expression, of_statement
 
-Edited = tuple[float, str, FunctionType]
-"""The cost of an edit, its words, and the function so edited."""
+Edited = tuple[float, Callable[[], str], FunctionType]
+"""The cost of an edit, what gives its words, and the function so edited."""
+
+CHUNK, CHOICE = 100, "__edit__"
+"""The edits at one place that are compiled together, and the name of the number that says which one is run."""
+
+NO_CHOICE = ast.stmt, ast.keyword, ast.Slice
+"""Nodes for which no call can stand."""
 
 WHOLE = ast.Tuple, ast.List, ast.Dict, ast.ListComp, ast.Lambda, ast.Return, ast.Assign, ast.AugAssign
 """Nodes whose expressions are terms: factors and further terms are tried there."""
@@ -113,8 +120,6 @@ class _Edits:
 
     def __init__(self, function: FunctionType, tree: ast.FunctionDef, atoms: Sequence[str]) -> None:
         self.function, self.tree = function, tree
-        self.texts: dict[ast.stmt, str] = {}
-        self.seen: dict[ast.stmt, set[str]] = {}  # the texts of statements, and those that were put in their place
         self.atoms = [(text, 0.01 * len(text)) for text in sorted(atoms, key=len)[:MOST]]
         self.module = ast.parse(f"def outer({', '.join(function.__code__.co_freevars)}): pass")
         self.module.body[0].body = [tree]  # type: ignore[attr-defined]
@@ -131,37 +136,64 @@ class _Edits:
             for i, stmt in enumerate(getattr(*body)):
                 place = _Place(*body, i, False)
                 found += [(cost, place, new, stmt) for cost, new in of_statement(stmt)]
+        at: dict[_Place, dict[str, Any]] = {}  # what may stand at each place, the cheapest first
+        several = []
         for cost, place, new, stmt in sorted(found, key=lambda each: each[0]):
-            made = self._function(place, new, stmt)
+            others = at.setdefault(place, {"": _text(place.node)})
+            text = _spelled(new)
+            if text not in others and text != others[""]:
+                others[text] = new
+                several.append((cost, place, new, stmt))
+        waiting = {place: [*others.values()][1:] for place, others in at.items()}
+        ready: dict[_Place, list[FunctionType | None]] = {place: [] for place in at}
+        for cost, place, new, stmt in several:
+            ready[place] = ready[place] or self._several(place, waiting[place])
+            made = ready[place].pop(0)
             if made is not None:
-                yield cost, *made
+                yield cost, partial(self._words, place, new, stmt), made
 
-    def _function(self, place: _Place, new: Any, stmt: ast.stmt) -> tuple[str, FunctionType] | None:
-        """Return the words of an edit and the function, if it is another one."""
-        if stmt not in self.texts:
-            self.texts[stmt] = _text(stmt)
-        before, node, seen = self.texts[stmt], place.node, self.seen.setdefault(stmt, set())
+    def _several(self, place: _Place, waiting: list[Any]) -> list[FunctionType | None]:
+        """Return the functions of the next edits at a place, taken out of those that wait; None where there is none."""
+        many, waiting[:CHUNK] = waiting[:CHUNK], []
+        if not isinstance(place.node, NO_CHOICE) and "super" not in self.function.__code__.co_names:
+            code = self._compiled(place, _choice(many))
+            if code is not None:
+                return [self._function(code, number) for number in range(len(many))]
+        codes = [self._compiled(place, new) for new in many]
+        return [code and self._function(code, 0) for code in codes]
+
+    def _compiled(self, place: _Place, new: Any) -> CodeType | None:
+        """Return the code of the function with another node at a place, or None if that is no program."""
+        node = place.node
         try:
             new = _parsed(new) if isinstance(new, str) else new
             place.put(ast.fix_missing_locations(ast.copy_location(new, node)))
-            after = _text(place.node if node is stmt else stmt)
-            if before == after or after in seen:
-                return None
-            seen.add(after)
             outer = compile(self.module, "<edit>", "exec")
-            if max(len(before), len(after)) > LONG and node is not stmt:
-                before, after = _text(node), _text(new)
-            words = f"`{before}` were `{after}`" if after != "pass" else f"there were no `{before}`"
         except (SyntaxError, ValueError, TypeError, RecursionError):
             return None
         finally:
             place.put(node)
-        code = next(each for each in _codes(outer) if each.co_name == self.tree.name and each.co_firstlineno)
+        return next(each for each in _codes(outer) if each.co_name == self.tree.name and each.co_firstlineno)
+
+    def _function(self, code: CodeType, number: int) -> FunctionType:
+        """Return the function of a code in which the choice of a number is made."""
         cells = dict(zip(self.function.__code__.co_freevars, self.function.__closure__ or (), strict=True))
         closure = tuple(cells[name] for name in code.co_freevars)
-        made = FunctionType(code, self.scope, self.function.__name__, self.function.__defaults__, closure)
+        scope = {**self.scope, CHOICE: number}
+        made = FunctionType(code, scope, self.function.__name__, self.function.__defaults__, closure)
         made.__kwdefaults__ = self.function.__kwdefaults__
-        return words, made
+        return made
+
+    def _words(self, place: _Place, new: Any, stmt: ast.stmt) -> str:
+        """Return what an edit changes: the statement, or of a long one the node alone."""
+        before, node = _text(stmt), place.node
+        new = _parsed(new) if isinstance(new, str) else new
+        place.put(new)
+        after = _text(place.node if node is stmt else stmt)
+        place.put(node)
+        if max(len(before), len(after)) > LONG and node is not stmt:
+            before, after = _text(node), _text(new)
+        return f"`{before}` were `{after}`" if after != "pass" else f"there were no `{before}`"
 
     def _instead(self, place: _Place) -> Iterator[Instead]:
         """Yield what may stand at a place."""
@@ -244,6 +276,22 @@ def _places(stmt: ast.stmt) -> Iterator[_Place]:
 
 def _bodies(node: ast.AST) -> list[tuple[ast.AST, str]]:
     return [(node, field) for field in ("body", "orelse") if isinstance(getattr(node, field, None), list)]
+
+
+def _choice(nodes: Sequence[Any]) -> ast.expr:
+    """Return the expression that has the value of one of some nodes, or texts: that of the number `CHOICE`."""
+    chosen = _parsed(f"({''.join(f'lambda: {each if isinstance(each, str) else 0}, ' for each in nodes)})[{CHOICE}]()")
+    for one, node in zip(chosen.func.value.elts, nodes, strict=True):
+        one.body = one.body if isinstance(node, str) else node
+    return chosen
+
+
+def _spelled(new: Any) -> str:
+    """Return the text of what may stand at a place."""
+    try:
+        return new if isinstance(new, str) else ast.unparse(new)
+    except (ValueError, TypeError, AttributeError):
+        return ""
 
 
 def _parsed(text: str) -> Any:
