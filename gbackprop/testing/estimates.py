@@ -39,19 +39,28 @@ def estimated(runs: Runs, quantity: Sampled) -> Compared:
     largest = max(map(abs, wanted.values()), default=0.0)
     rare = [values(setting.run(at_targets(fresh, each)))[0] for each in _extremes(setting, targets, output)]
 
-    def standardized(rounding: float) -> dict[str, np.ndarray]:
-        z = {}
-        for name, total in wanted.items():
-            totals = np.array([_total(each[name]) for each in found])
-            unseen = RARE / (RUNS * DRAWS) * max((abs(_total(each[name])) for each in rare), default=0)
-            error = max(totals.std(ddof=1) / RUNS**0.5, 1e-9 * abs(total), rounding, unseen)
-            z[name] = np.array((totals.mean() - total) / (error or 1.0))
-        return z
+    totals = {name: np.array([_total(each[name]) for each in found]) for name in wanted}
+    unseen = {name: max((abs(_total(each[name])) for each in rare), default=0.0) for name in wanted}
 
-    z, allowed = standardized(1e-12 * largest), -float(special.stdtrit(RUNS - 1, LEVEL / (2 * len(wanted))))
+    def errors(rounding: float) -> dict[str, float]:
+        """Return the standard error of each total."""
+        return {
+            name: max(each.std(ddof=1) / RUNS**0.5, 1e-9 * abs(wanted[name]), rounding,
+                      RARE / (RUNS * DRAWS) * unseen[name]) or 1.0
+            for name, each in totals.items()
+        }  # fmt: skip
+
+    def standardized(error: dict[str, float]) -> dict[str, np.ndarray]:
+        return {name: np.array((each.mean() - wanted[name]) / error[name]) for name, each in totals.items()}
+
+    error, allowed = errors(1e-12 * largest), -float(special.stdtrit(RUNS - 1, LEVEL / (2 * len(wanted))))
+    z = standardized(error)
     if not max(map(abs, z.values()), default=0.0) <= allowed and largest <= (terms := _of_terms(setting, expected())):
-        z = standardized(terms)  # all is 0 but for rounding
-    return Compared(z, {name: np.zeros(()) for name in z}, f"{RUNS} runs, in standard errors", allowed)
+        z = standardized(error := errors(terms))  # all is 0 but for rounding
+    shared = len(wanted) ** 0.5  # by all parameters: their errors are not independent
+    draws = [each.mean() for each in totals.values()], [*wanted.values()], [shared * each for each in error.values()]
+    zeros, oracle = {name: np.zeros(()) for name in z}, f"{RUNS} runs, in standard errors"
+    return Compared(z, zeros, oracle, allowed, sizes={"": {"M": DRAWS}}, draws=draws)
 
 
 def _extremes(setting: CheckedNetwork, drawn: np.ndarray, output: np.ndarray) -> list[Array]:

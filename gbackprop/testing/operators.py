@@ -52,24 +52,27 @@ def _check(claims: Claims, operator: Any, rng: np.random.Generator, dense: Any, 
     shape, dtype = _shape_of(operator), "f4" if getattr(operator, "dtype", None) == np.float32 else "f8"
     U, V = (rng.standard_normal((size, VECTORS)).astype(dtype) for size in shape)
 
-    def columns(of: np.ndarray) -> np.ndarray:
-        found = [operator @ column.copy() for column in of.T]
+    def columns(of: np.ndarray, A: Any = operator) -> np.ndarray:
+        found = [A @ column.copy() for column in of.T]
         expect_shape(found[0], shape[:1])
         return np.stack(found, 1)
 
-    def equal(method: str, claim: str, got: Callable[[], Any], want: Callable[[], Any], oracle: str) -> None:
-        claims.equal(method, claim, lambda: Compared(got(), want(), oracle, allowed), needs=["matvec"])
+    def equal(method: str, claim: str, got: Callable[[Any], Any], want: Callable[[Any], Any], oracle: str) -> None:
+        def pair(A: Any) -> Compared:
+            return Compared(got(A), want(A), oracle, allowed)
+
+        claims.equal(method, claim, pair, operator, needs=["matvec"])
 
     claims.hold("matvec", "is pure", impurity, lambda: operator @ V[:, 0], {"its argument": V}, lambda: columns(V))
-    equal("matvec", "is linear", lambda: operator @ V.sum(1), lambda: columns(V).sum(1), "the sum of its parts")
-    equal("matmat", "columns do not interact", lambda: operator @ V, lambda: columns(V), "one column at a time")
+    equal("matvec", "is linear", lambda A: A @ V.sum(1), lambda A: columns(V, A).sum(1), "the sum of its parts")
+    equal("matmat", "columns do not interact", lambda A: A @ V, lambda A: columns(V, A), "one column at a time")
     if dense is not None:
         units = np.eye(shape[1], dtype=V.dtype)
-        equal("matvec", "is A[i, j]", lambda: columns(units), lambda: dense, "the dense matrix")
+        equal("matvec", "is A[i, j]", lambda A: columns(units, A), lambda A: dense, "the dense matrix")
     if hasattr(operator, "T"):
-        equal("rmatvec", "⟨Aᵀ u, v⟩ = ⟨u, A v⟩", lambda: (operator.T @ U).T @ V, lambda: U.T @ columns(V), "matvec")
+        equal("rmatvec", "⟨Aᵀ u, v⟩ = ⟨u, A v⟩", lambda A: (A.T @ U).T @ V, lambda A: U.T @ columns(V, A), "matvec")
     if getattr(operator, "symmetric", False):
-        equal("matvec", "is symmetric", lambda: V.T @ columns(V), lambda: columns(V).T @ V, "its transpose")
+        equal("matvec", "is symmetric", lambda A: V.T @ columns(V, A), lambda A: columns(V, A).T @ V, "its transpose")
 
 
 def check_quadrature(

@@ -10,6 +10,10 @@ from typing import Any
 import numpy as np
 
 from gbackprop.calculus.jacobian import ParameterJacobian
+from gbackprop.calculus.layer import Layer
+from gbackprop.calculus.mixed import MixedLayer
+from gbackprop.calculus.residual import Factored
+from gbackprop.calculus.signals import ALL
 from gbackprop.layers.operations.weights import Weight
 from gbackprop.layers.windows.conv_transpose import _ConvTranspose
 from gbackprop.testing.claims import ROUNDING, Claims, Compared, NotGivenError
@@ -61,12 +65,21 @@ def check_parameters(claims: Claims, probe: Probe, rng: np.random.Generator) -> 
         claims.equal(method, "is Jᵀ, entries J[n, *out, *p]", _per_sample, probe, name, rng, needs=needs)
         check_linear(claims, method, partial(_multiplied, probe, name), probe.columns)
         claims.equal(name, "the output is linear in it, as DiagHessian takes for granted", _bend, probe, name, rng)
+        if isinstance(probe.layer, MixedLayer):
+            check_mixed(claims, probe, name, rng)
     for name in probe.parameters:
         needs = ["parameter_jacobians", f"{name}.per_sample"]
         for method, (claim, define) in DEFINITIONS.items():
             pair = _unsupported if method in probe.unsupported else _reduction
             claims.equal(f"{name}.{method}", claim, pair, probe, name, method, define, needs=needs)
         _check_kronecker(claims, probe, name)
+
+
+def check_mixed(claims: Claims, probe: Probe, name: str, rng: np.random.Generator) -> None:
+    """Add rows on the mixed residual of a parameter, which networks ask for that use it several times."""
+    method = f"{name}.mixed_residual"
+    claims.hold(method, "has as many columns as mixed_width says", _wrong_width, probe, name)
+    claims.equal(method, "is ∂² (gᵀ y) / ∂p ∂x, both ways", _mixed, probe, name, rng, needs=["mjp", method])
 
 
 def _wrong_names(probe: Probe) -> str:
@@ -121,8 +134,11 @@ def _bend(probe: Probe, name: str, rng: np.random.Generator) -> Compared:
     return Compared(low + high - 2 * middle, np.zeros_like(middle), "second differences", ROUNDING, floor)
 
 
-def parameter_curve(probe: Probe, name: str, entries: np.ndarray) -> Curve:
-    """t ↦ f(x; p + t e) for each entry e of a parameter: gives ``[K, N, *out]``."""
+def parameter_curve(
+    probe: Probe, name: str, entries: np.ndarray, of: Callable[[Layer, np.ndarray], np.ndarray] | None = None
+) -> Curve:
+    """t ↦ f(x; p + t e) for each entry e of a parameter: gives ``[K, N, *out]``; of another function of layer and x."""
+    function = of or (lambda layer, x: probe.run(x, layer)[0])
 
     def curve(t: complex) -> np.ndarray:
         twin = twin_of(probe.layer, np.result_type(np.float64, type(t)))
@@ -131,11 +147,51 @@ def parameter_curve(probe: Probe, name: str, entries: np.ndarray) -> Curve:
         for entry in zip(*np.unravel_index(entries, value.shape), strict=True):
             before = value[entry]
             value[entry] = before + t
-            found.append(probe.run(x, twin)[0])
+            found.append(function(twin, x))
             value[entry] = before
         return np.stack(found)
 
     return curve
+
+
+# ------------------------------------------------------------------------------------------------------ mixed residuals
+
+
+def _mixed_residual(probe: Probe, name: str) -> Factored:
+    layer, shape = probe.layer, probe.x.shape[1:]
+    if not layer.mixed_width(name, shape):  # type: ignore[attr-defined]
+        return Factored(0, lambda span: ((np.zeros((0, len(probe.x), *layer.parameters[name].shape)),
+                                          np.zeros((0, *probe.x.shape))), np.zeros((0, len(probe.x)))))  # fmt: skip
+    return layer.mixed_residual(probe.saved, name, probe.columns[0], shape)  # type: ignore[attr-defined]
+
+
+def _wrong_width(probe: Probe, name: str) -> str:
+    width, found = probe.layer.mixed_width(name, probe.x.shape[1:]), _mixed_residual(probe, name)  # type: ignore
+    signs = len(found.columns(ALL)[1])
+    return "" if found.width == signs == width else f"expected {width}, got width={found.width} and {signs} signs"
+
+
+def _mixed(probe: Probe, name: str, rng: np.random.Generator) -> Compared:
+    """Return Σᵥ signᵥ v vᵀ, v over entries of p and over x, and the changes of Jᵀg with these entries."""
+    n, d, g = len(probe.x), prod(probe.x.shape[1:]), probe.columns[:1]
+    p = probe.layer.parameters[name].size
+    entries = some_of(p, rng, n * (p + d))
+    (of_parameter, of_input), sign = _mixed_residual(probe, name).columns(ALL)
+    both = [of_parameter.reshape(*sign.shape, p)[..., entries], of_input.reshape(*sign.shape, d)]
+    got = np.einsum("vn,vni,vnj->nij", sign, *[np.concatenate(both, 2)] * 2)
+
+    def carried(layer: Layer, x: np.ndarray) -> np.ndarray:
+        return layer.mjp(probe.run(x, layer)[1], g)[0]
+
+    second = derivative(parameter_curve(probe, name, entries, carried))
+    mixed, want = second.values.reshape(len(entries), n, d).swapaxes(0, 1), np.zeros_like(got)
+    want[:, : len(entries), len(entries) :] = mixed
+    want[:, len(entries) :, : len(entries)] = mixed.swapaxes(1, 2)
+    kinks = np.zeros(got.shape, dtype=bool)
+    kinks[:, : len(entries), len(entries) :] = second.kinks.reshape(len(entries), n, d).swapaxes(0, 1)
+    off = kinks | kinks.swapaxes(1, 2)
+    size = max(float(np.max(np.abs(each), initial=0)) for each in both) ** 2  # of the squares that cancel
+    return Compared(np.where(off, 0, got), np.where(off, 0, want), f"{second.oracle} of mjp", second.tolerance, size)
 
 
 # ---------------------------------------------------------------------------------------------------------- reductions

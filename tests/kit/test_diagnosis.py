@@ -8,8 +8,12 @@ from common import one_in
 from faults_of_further_users import FURTHER, Alone
 from faults_of_users import USERS, SnakeWithoutA, batch
 
+import gbackprop as gb
 from gbackprop import Sequential, layers, losses
-from gbackprop.testing import check_layer, check_loss, check_network, check_operator
+from gbackprop.calculus.signals import EXACT
+from gbackprop.quantities import Quantity, Statistic
+from gbackprop.quantities.diagonal import Sampled
+from gbackprop.testing import check_layer, check_loss, check_network, check_operator, check_quantity
 from gbackprop.testing.audit.findings import Auditor
 from gbackprop.testing.audit.page import page
 from gbackprop.testing.audit.table import Terminal
@@ -112,3 +116,58 @@ def test_a_diagnosis_changes_nothing():
 def test_a_diagnosis_is_the_same_again():
     one, other = (check_layer(SnakeWithoutA(), batch(3, 4)).failures[0].diagnosis for _ in range(2))
     assert one == other
+
+
+class MeanCurvature(Quantity):
+    """The mean of the GGN's diagonal over a parameter's entries."""
+
+    name = "mean_curvature"
+    scale = "tr(R Σ Jᵀ H J) over the number of entries"
+    merging, powers = gb.data.Summed(), (1, 1)
+
+    def statistics(self):
+        return (Statistic("square", EXACT),)
+
+    def finish(self, scale, square):
+        return np.asarray(square.mean())
+
+
+class Estimated(Sampled):
+    """The same from M pseudo-targets of each sample, times a factor of the scale and of M."""
+
+    name = "mean_curvature_mc"
+    scale = "tr(R Σ Jᵀ (1/M Σ s sᵀ) J) over the number of entries"
+    merging, powers, estimates = gb.data.Summed(), (1, 1), MeanCurvature
+
+    def statistics(self):
+        return (Statistic("square", self.signal),)
+
+    def finish(self, scale, square):
+        return np.asarray(square.mean() * self.factor(scale, self.mc_samples))
+
+
+FACTORS = {
+    "multiplied by M": lambda scale, m: 1 / m,
+    "divided by M": lambda scale, m: m,
+    "multiplied by √M": lambda scale, m: m**-0.5,
+    "divided by N": lambda scale, m: scale.batch,
+    "multiplied by N²": lambda scale, m: scale.batch**-2.0,
+}
+
+
+@pytest.mark.parametrize("words", FACTORS)
+def test_a_factor_of_what_draws_estimate_has_its_name(words):
+    network = Sequential(layers.Linear(3, 4), layers.Tanh(), layers.Linear(4, 3), rng=0, dtype="float64")
+    quantity = type("Own", (Estimated,), {"factor": staticmethod(FACTORS[words])})()
+    report = check_quantity(quantity, network, losses.CrossEntropyLoss(), batch(4, 3), np.array([0, 2, 1, 1]))
+    (row,) = [row for row in report.failures if row.claim.startswith("estimates")]
+    assert [each.words for each in row.diagnosis] == [f"right if {words}"]
+
+
+def test_a_factor_without_a_name_of_what_draws_estimate_has_its_error():
+    network = Sequential(layers.Linear(3, 4), layers.Tanh(), layers.Linear(4, 3), rng=0, dtype="float64")
+    quantity = type("Own", (Estimated,), {"factor": staticmethod(lambda scale, m: 0.8)})()
+    report = check_quantity(quantity, network, losses.CrossEntropyLoss(), batch(4, 3), np.array([0, 2, 1, 1]))
+    (row,) = [row for row in report.failures if row.claim.startswith("estimates")]
+    factor, error = row.diagnosis[0].words.removeprefix("right if divided by ").split(" ± ")
+    assert abs(float(factor) - 0.8) < 1.5 * float(error) < 0.01  # it is printed with one digit

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from faults_of_further_users import FURTHER
 from faults_of_users import USERS
+from scipy.sparse.linalg import LinearOperator
 
 import gbackprop as gb
 from gbackprop import layers as L
@@ -16,7 +17,7 @@ from gbackprop.calculus.signals import GRADIENT
 from gbackprop.losses import MSELoss
 from gbackprop.losses.elementwise import ElementwiseLoss
 from gbackprop.quantities import Quantity, Statistic
-from gbackprop.testing import check_layer, check_loss, check_quantity
+from gbackprop.testing import check_layer, check_loss, check_operator, check_quantity
 from gbackprop.testing.diagnosis import rewriting, search
 from gbackprop.testing.diagnosis.source import edits_of, functions_of
 
@@ -109,6 +110,16 @@ class Slips:
         d = x.shape[1]
         return g / (d * np.abs(x))
 
+    def taken_as_symmetric(self, x, g):
+        w = x.T @ g[:, :4]
+        return 2 * w
+
+    def matrix_not_transposed(self, x, g):
+        return (x @ g[:4]).sum(1)
+
+    def root_too_much(self, x, g):
+        return g * np.sqrt(np.abs(x))
+
     def nested(self, x, g):
         def inner(h):
             return h * g
@@ -140,6 +151,9 @@ FOUND = {
     "in_the_root": (lambda s, x, g: g / (np.sqrt(x**2) + s.tau), "were `return g / (np.sqrt(x ** 2) + self.tau)`"),
     "beside_the_root": (lambda s, x, g: g / np.sqrt(x**2 + s.tau), "were `return g / np.sqrt(x ** 2 + self.tau)`"),
     "not_squared": (lambda s, x, g: g / (16 * np.abs(x)), "were `return g / (d * np.abs(x * d))`"),
+    "taken_as_symmetric": (lambda s, x, g: x.T @ g + g.T @ x, "`return 2 * w` were `return w + w.swapaxes(-1, -2)`"),
+    "matrix_not_transposed": (lambda s, x, g: (x @ g[:4].T).sum(1), "`return (x @ g[:4].T).sum(1)`"),
+    "root_too_much": (lambda s, x, g: g * np.abs(x), "were `return g * np.abs(x)`"),
     "nested": (lambda s, x, g: x * g - g * g, "`return inner(x) + inner(g)` were `return inner(x) - inner(g)`"),
 }  # fmt: skip
 
@@ -149,6 +163,7 @@ def test_the_cheapest_edit_is_what_is_meant(name):
     right, words = FOUND[name]
     owner = Slips()
     shape = (5, 4, 3) if name == "all_axes" else (5, 4)
+    shape = (4, 4) if name in ("taken_as_symmetric", "matrix_not_transposed") else shape
     x, g = RNG.uniform(0.2, 2, (2, *shape)) * (RNG.integers(0, 2, shape) * 2 - 1)
     for _, said, function in edits_of(getattr(Slips, name), owner):
         with np.errstate(all="ignore"):
@@ -418,6 +433,53 @@ def test_a_result_that_a_claim_compares_must_be_near_what_is_expected():
     for factor, near in ((3, False), (2.01, False), (2.0001, True), (2, True), (-2, False)):
         function = lambda x, mat, factor=factor: factor * x * mat  # noqa: E731
         assert call.is_another(lambda sound, owner, name, f=function: f, [wanted]) is near
+
+
+class Sum(LinearOperator):
+    """A ⊗ I + I ⊗ B, whose transpose has A where it should have Aᵀ."""
+
+    def __init__(self, a, b):
+        self.a, self.b = a, b
+        super().__init__(np.float64, (len(a) * len(b),) * 2)
+
+    def _matvec(self, v):
+        x = v.reshape(len(self.a), len(self.b))
+        return (self.a @ x + x @ self.b.T).ravel()
+
+    def _rmatvec(self, v):
+        x = v.reshape(len(self.a), len(self.b))
+        return (self.a @ x + x @ self.b).ravel()
+
+
+def test_products_of_an_operator_are_edited():
+    a, b = draw(3, 3), draw(4, 4)
+    (row,) = check_operator(Sum(a, b), np.kron(a, np.eye(4)) + np.kron(np.eye(3), b)).failures
+    assert row.diagnosis[0].words == (
+        "right if `return (self.a @ x + x @ self.b).ravel()` were `return (self.a.T @ x + x @ self.b).ravel()`, "
+        "in _rmatvec"
+    )
+    assert row.diagnosis[0].evidence.startswith("verified on 9 numbers")
+
+
+class Binomial(ElementwiseLoss):
+    """ℓ = c Σ n log(1 + eᶠ) − y f, of whose second derivative y is subtracted."""
+
+    undrawn = "as if it had no density"
+
+    def values(self, output, target):
+        return self.summed(3 * np.log1p(np.exp(output)) - target * output)
+
+    def gradients(self, output, target):
+        return self.summed_weight(output.shape[1:]) * (3 * logistic(output) - target)
+
+    def second(self, output, target):
+        return (3 - target) * logistic(output) * logistic(-output)
+
+
+def test_the_source_says_where_an_array_that_should_not_matter_is_taken():
+    """That all is right for targets of 0 is true, too, and not what is wrong."""
+    report = check_loss(Binomial(), RNG.standard_normal((4, 3)), RNG.integers(0, 3, (4, 3)).astype(float))
+    assert "were `return 3 * logistic(output) * logistic(-output)`" in diagnosis(report, "hessian_sqrt")[0].words
 
 
 OF_USERS = {

@@ -9,6 +9,7 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+from scipy.sparse.linalg import LinearOperator
 
 from gbackprop.calculus.layer import Layer
 from gbackprop.losses.base import Loss
@@ -24,8 +25,8 @@ Edit = tuple[float, str, Change]
 """The cost of a change of arguments, its words, and the change."""
 
 ARRAYS: dict[str, tuple[float, Callable[[np.ndarray], np.ndarray]]] = {
-    "were all ones": (1, np.ones_like),
-    "were all zeros": (1, np.zeros_like),
+    "were all ones": (1.45, np.ones_like),  # which of several expressions has too much of it the source says
+    "were all zeros": (1.45, np.zeros_like),
     "were replaced by absolute values": (1, np.abs),
     "had the other sign": (1, np.negative),
     "were squared": (1.1, np.square),
@@ -125,13 +126,13 @@ def _carried(method: str, name: str, arguments: Arguments) -> Arguments:
 
 
 def on_subject(change: Callable[[Any], Any]) -> Change:
-    """Return an edit of arguments: a change of the layer, loss or quantity that they are of."""
+    """Return an edit of arguments: a change of the layer, loss, quantity or operator that they are of."""
 
     def changed(part: Any) -> Any:
         for name in ("layer", "loss") if isinstance(part, (Probe, LossProbe)) else ():
             if hasattr(part, name):
                 return replace(part, **{name: change(getattr(part, name))})
-        return change(part) if isinstance(part, (Layer, Loss, Quantity)) else part
+        return change(part) if isinstance(part, (Layer, Loss, Quantity, LinearOperator)) else part
 
     def everywhere(arguments: Arguments) -> Arguments:
         after = tuple(map(changed, arguments))

@@ -86,7 +86,7 @@ def operations(shape: tuple[int, ...]) -> Iterator[ArrayOperation]:
     """Yield the changes of an array of some shape, in which the number of samples may be another elsewhere."""
     axes = range(len(shape))
     for words, of_entries in ENTRIES.items():
-        cost = 1.2 if "square" in words or words == "its absolute value" else SIGNS if "sign alone" in words else 1.4
+        cost = 1.2 if "square" in words else SIGNS if "sign alone" in words else 1.45 if "absolute" in words else 1.4
         yield ArrayOperation(words, cost, of_entries)
     for words, (cost, closed, change) in AXIS.items():
         for i in axes:

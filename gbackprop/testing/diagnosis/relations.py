@@ -132,7 +132,7 @@ class Relations:
         yield self.held(lambda t, n: t.parts[n], "right if {c}", 0)
 
     def drawn(self) -> Found | None:
-        """Return the factor of means of draws, by least squares, with twice its standard error."""
+        """Return the factor of means of draws, by least squares: by its name, or with twice its standard error."""
         fits = []
         for trial in self.trials:
             mean, want, errors = (np.asarray(each) for each in trial.compared.draws)  # type: ignore[union-attr]
@@ -144,10 +144,24 @@ class Relations:
                 return None
             fits.append((number, precision))
         numbers, weights = np.array(fits).T
-        found, error = np.average(numbers, weights=weights), weights.sum() ** -0.5
-        if len(fits) < 2 or (np.abs(numbers - found) > self.trials[0].tolerance * weights**-0.5).any():
+        found, error, allowed = np.average(numbers, weights=weights), weights.sum() ** -0.5, weights**-0.5
+        if len(fits) < 2 or found <= 2 * error:
             return None
-        return Found(1, f"right if divided by {found:.4g} ± {2 * error:.1g}") if found > 2 * error else None
+        near = {words: values for words, values in self._powers().items()
+                if (np.abs(numbers - values) <= np.minimum(4 * allowed, 0.1 * values)).all()}  # fmt: skip
+        if near and np.allclose([*near.values()], next(iter(near.values()))):  # not two that are near each other
+            return Found(1, f"right if {next(iter(near))}")
+        same = (np.abs(numbers - found) <= self.trials[0].tolerance * allowed).all()
+        return Found(1, f"right if divided by {found:.4g} ± {2 * error:.1g}") if same else None
+
+    def _powers(self) -> dict[str, np.ndarray]:
+        """Return powers of N, M and R, those that are not 1, in each trial."""
+        drawn = [{**t.sizes, **(t.compared.sizes.get("", {}) if t.compared else {})} for t in self.trials]
+        sizes = {name: np.array([each[name] for each in drawn], float) for name in ("N", "M", "R")
+                 if all(each.get(name, 1) not in (0, 1) for each in drawn)}  # fmt: skip
+        powers: dict[str, float] = {"divided by {}": 1, "divided by √{}": 0.5, "divided by {}²": 2,
+                                    "multiplied by {}": -1, "multiplied by √{}": -0.5, "multiplied by {}²": -2}
+        return {words.format(name): size**power for name, size in sizes.items() for words, power in powers.items()}
 
     def changed(self) -> Iterator[Found | None]:
         """A change that is missing, or superfluous; or a factor in a region."""

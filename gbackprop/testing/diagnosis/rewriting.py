@@ -36,6 +36,10 @@ INDIRECT = "parameter_jacobians"
 """The method that makes the objects on which claims on Jacobians are; what it returns cannot be compared."""
 
 
+OF_OPERATORS = "_matmat", "_matvec", "_rmatvec", "_rmatmat", "_adjoint", "_transpose"
+"""The methods of a class of SciPy's operators that define its products."""
+
+
 def rewritten(trials: Sequence[Trial], sound: Sequence[Trial], method: str, seconds: float) -> Iterator[Found]:
     """Yield edits of the source of a method, or of a function that it calls, with which a claim holds.
 
@@ -43,6 +47,7 @@ def rewritten(trials: Sequence[Trial], sound: Sequence[Trial], method: str, seco
     """
     parts = method.split(".")  # "0.y.weight.per_sample", of a layer in a graph
     methods = [".".join(parts[i:]) for i in sorted({0, max(0, len(parts) - 2), len(parts) - 1})]
+    methods += [f"_{method}", *OF_OPERATORS] if method in ("matvec", "matmat", "rmatvec") else []
     end, left = process_time() + seconds, iter(range(EDITS))
     for name in (*methods, *[INDIRECT] * (len(parts) > 1)) if trials else ():
         call = _called(trials[0], name)

@@ -12,6 +12,7 @@ from time import process_time
 from typing import Any
 
 import numpy as np
+from scipy.sparse.linalg import LinearOperator
 
 from gbackprop.base.threads import one_blas_thread
 from gbackprop.calculus.layer import INPUT, Leaf, leaves_of
@@ -67,7 +68,7 @@ def diagnose(check: Check, subject: Any, method: str, claim: str) -> tuple[Propo
             better = other.relations.search("multiples", "changed") if len(other.trials) > 1 else []
             search, found = (other, better) if better else (search, found)
     ranked = list({each.words: each for each in sorted(found, key=lambda each: each.cost)}.values())
-    batches = tuple(trial.size for trial in search.trials if trial.evaluation.arguments)
+    batches = tuple(trial.size for trial in search.trials if trial.size and trial.evaluation.arguments)
     counted = search.trials if batches else search.trials[:1]  # without samples it may be the same thrice
     points = sum(want.size for trial in counted for _, want in trial.parts.values())
     kept = [each for each in ranked[:MOST] if each.cost <= ranked[0].cost + CLOSE]
@@ -107,7 +108,8 @@ class _Search:
             self.simplified, self.ignored, self.optional, lambda: related("compounds"),
         ]  # fmt: skip
         found = list[Found]()
-        for kind in kinds if self.trials[0].evaluation.arguments else kinds[2:3]:  # others need a subject to edit
+        is_subject = self.trials[0].evaluation.arguments and not isinstance(self.subject, LinearOperator)
+        for kind in kinds if is_subject else (kinds[2], kinds[8]):  # others need a layer, loss or quantity
             found += list(filter(None, kind()))
             if not all(any(word in each.words for word in CHANCE) for each in found) or process_time() > self.deadline:
                 break
@@ -170,9 +172,9 @@ class _Search:
         begun = process_time()
         drawn = any(trial.compared is not None and trial.compared.draws for trial in self.trials)
         wanted = [want for trial in self.trials for _, want in trial.parts.values()]
-        vague = drawn or not any(map(largest, wanted))  # what is near holds, too; what is finite; 0 times anything
-        judged = self.relations.wrong and not any(word in self.claim for word in (*CONDUCT, "form"))
-        found = [*rewritten(self.trials if judged and not vague else [], self.sound, self.method, SECONDS)]
+        judged = self.relations.wrong and not drawn and any(map(largest, wanted))  # where many an edit holds by chance
+        judged = judged and not any(word in self.claim for word in (*CONDUCT, "form"))
+        found = [*rewritten(self.trials if judged else [], self.sound, self.method, SECONDS)]
         self.deadline += process_time() - begun
         self.relations.deadline = self.deadline
         return found

@@ -34,9 +34,16 @@ def of_expression(node: Any) -> Iterator[Instead]:
     """Yield what a node may be taken for, by its kind."""
     if isinstance(node, ast.BinOp):
         yield from ((1.0, ast.BinOp(node.left, other(), node.right)) for other in SWAPPED.get(type(node.op), ()))
+        if isinstance(node.left, ast.Constant) and node.left.value == 2 and isinstance(node.op, ast.Mult):
+            right = f"({ast.unparse(node.right)})"
+            yield 1.15, f"({right} + {right}.swapaxes(-1, -2))"  # a matrix is no symmetric one
         yield from ((0.9, each) for each in (node.left, node.right))
         if not isinstance(node.op, ast.Add | ast.Mult):
             yield 1.0, ast.BinOp(node.right, node.op, node.left)
+        if isinstance(node.op, ast.MatMult):
+            for cost, form in ((1.0, "({}).T"), (1.05, "({}).swapaxes(-1, -2)")):
+                yield cost, ast.BinOp(_changed(node.left, form), node.op, node.right)
+                yield cost, ast.BinOp(node.left, node.op, _changed(node.right, form))
         if isinstance(node.left, ast.BinOp):
             inner = node.left
             yield 1.0, ast.BinOp(inner.left, inner.op, ast.BinOp(inner.right, node.op, node.right))
@@ -82,9 +89,9 @@ def _calls(node: ast.Call) -> Iterator[Instead]:
     if isinstance(func, ast.Attribute) and name in REDUCTIONS:
         text = ast.unparse(func.value)
         yield 1.1, f"({text}).{name}(tuple(range(1, ({text}).ndim)))"
-    yield from ((1.0, each) for each in node.args[:1])
+    yield from ((0.95, each) for each in node.args[:1])
     if isinstance(func, ast.Attribute):
-        yield 1.0, func.value
+        yield 0.95, func.value
     yield from ((1.0, each) for each in _out_of(node))
     yield from ((1.0, ast.Call(func, each, node.keywords)) for each in _exchanged(node.args[:4], node.args[4:]))
     for i in range(len(node.keywords)):
@@ -136,6 +143,11 @@ def _constants(value: Any) -> Iterator[str]:
             for new in (*exchanged, *others):
                 *given, result = [*parts[:k], new, *parts[k + 1 :]]
                 yield repr(f"{','.join(given)}->{result}")
+
+
+def _changed(node: ast.expr, form: str) -> ast.expr:
+    """Return the expression that a form makes of another one."""
+    return ast.parse(form.format(ast.unparse(node)), mode="eval").body
 
 
 def _exchanged(nodes: list[Any], rest: Sequence[Any] = ()) -> Iterator[list[Any]]:
