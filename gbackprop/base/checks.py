@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dis
 import inspect
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import inf, isfinite, prod
 from numbers import Integral, Real
-from typing import Any, Self
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -34,7 +36,20 @@ class Constructed:
 
     Python names the class that defines `__init__`, which can be a private one. Copies and unpickled objects, which are
     made without arguments, are not checked.
+
+    An option that is an attribute can be assigned later, and is then what counts. Assigning another one is an error.
     """
+
+    fixed: ClassVar[frozenset[str]] = frozenset()
+    """Names of attributes from which others follow when an object is made: they cannot be assigned later."""
+
+    if not TYPE_CHECKING:  # with it, mypy takes any name for an attribute
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            kind = type(self)
+            if name in _dropped(kind) or (name in kind.fixed and name in vars(self)):
+                raise AttributeError(f"{kind.__name__}, {name}: expected no change after it was made; make another one")
+            super().__setattr__(name, value)
 
     def __new__(cls, *given: Any, **named: Any) -> Self:
         if given or named:
@@ -54,6 +69,18 @@ class Constructed:
 def signature_of(function: Any) -> inspect.Signature:
     """Return the signature of a function, cached."""
     return inspect.signature(function)
+
+
+@lru_cache(maxsize=512)
+def _dropped(kind: type) -> frozenset[str]:
+    """Return the arguments of a class of the library that none of its functions stores as an attribute."""
+    init = kind.__init__  # type: ignore[misc]
+    if not isinstance(init, FunctionType) or not is_shipped(init):
+        return frozenset()
+    takes = {p.name for p in signature_of(init).parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    functions = [f for each in kind.__mro__ for f in vars(each).values() if isinstance(f, FunctionType)]
+    stored = {i.argval for f in functions for i in dis.get_instructions(f) if i.opname == "STORE_ATTR"}
+    return frozenset(name for name in takes - stored if not hasattr(kind, name))
 
 
 def is_shipped(value: Any) -> bool:

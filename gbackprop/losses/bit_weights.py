@@ -25,7 +25,11 @@ class BitWeights(ElementwiseLoss):
         name, (w, u) = type(self).__name__, (weight, pos_weight)
         self.weight: Array | None = None if w is None else checked_weight(f"{name}, weight", w)
         self.pos_weight: Array | None = None if u is None else checked_weight(f"{name}, pos_weight", u)
-        self.weighted = bool(self._given())
+
+    @property
+    def weighted(self) -> bool:  # type: ignore[override]
+        """True if there are weights."""
+        return bool(self._given())
 
     def _given(self) -> list[tuple[str, Array]]:
         both = (("weight", self.weight), ("pos_weight", self.pos_weight))
@@ -58,7 +62,7 @@ class BitWeights(ElementwiseLoss):
 
     def unweighted(self) -> Self:
         plain = copy(self)
-        plain.weight, plain.pos_weight, plain.weighted = None, None, False
+        plain.weight, plain.pos_weight = None, None
         return plain
 
     def curvature_weights(self, output: Array, target: Array) -> Array:

@@ -49,7 +49,11 @@ class ClassWeights(Loss):
             raise ValueError(f"{name}, weight: expected shape (C,), got {self.weight.shape}")
         self.ignore_index: int | None = None if ignore is None else int(ignore)
         self.label_smoothing: float = float(smoothing)
-        self.weighted = weight is not None or ignore is not None or smoothing > 0
+
+    @property
+    def weighted(self) -> bool:  # type: ignore[override]
+        """True if there are weights, an ignored label or smoothing."""
+        return self.weight is not None or self.ignore_index is not None or self.label_smoothing > 0
 
     def describe(self) -> list[str]:
         some = [] if self.weight is None else [f"weight of shape {self.weight.shape}"]
@@ -154,7 +158,7 @@ class ClassWeights(Loss):
 
     def unweighted(self) -> Self:
         plain = copy(self)
-        plain.weight, plain.ignore_index, plain.label_smoothing, plain.weighted = None, None, 0.0, False
+        plain.weight, plain.ignore_index, plain.label_smoothing = None, None, 0.0
         return plain
 
     def curvature_weights(self, output: Array, target: Array) -> Array:

@@ -299,7 +299,8 @@ def at_targets(quantity: Quantity, targets: Array | None) -> Quantity:
     if targets is None or not isinstance(quantity, Sampled):
         return quantity
     fixed = copy.copy(quantity)
-    fixed.mc_samples, fixed.targets, fixed.signal = len(targets), targets, monte_carlo(len(targets), targets)
+    signal = monte_carlo(len(targets), targets)
+    vars(fixed).update(mc_samples=len(targets), targets=targets, signal=signal)
     return fixed
 
 

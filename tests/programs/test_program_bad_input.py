@@ -196,7 +196,7 @@ CHANGES = [
     (lambda net, loss, asked: setattr(net.layers[0], "frozen", frozenset({"bias"})), "layer 0 has changed"),
     (lambda net, loss, asked: setattr(loss, "label_smoothing", 0.1), "loss has changed"),
     (lambda net, loss, asked: loss.weight.__setitem__(0, 7.0), "loss has changed"),
-    (lambda net, loss, asked: setattr(asked, "mc_samples", 3), "quantity 0 has changed"),
+    (lambda net, loss, asked: setattr(asked, "note", "a user's"), "quantity 0 has changed"),
     (lambda net, loss, asked: setattr(Own, "mjp", lambda self, saved, mat: 2 * mat), "layer 3 has changed"),
     (lambda net, loss, asked: net.layers[0].drawn.update(bias=np.zeros(5, "float32")), "0.bias"),
     (lambda net, loss, asked: net.layers[0].drawn.update(weight=np.zeros((5, 7))), "0.weight"),

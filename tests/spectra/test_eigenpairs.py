@@ -132,6 +132,21 @@ def test_a_loss_without_curvature_has_no_eigenpairs():
     assert found.gradients.shape == found.curvatures.shape == (4, 0)
 
 
+@pytest.mark.parametrize("layer", [layers.PReLU(1), layers.LayerNorm(2), layers.ConvTranspose1d(2, 2, 1)], ids=repr)
+def test_of_sure_classes_there_are_none(layer):
+    shape = (2, 3) if isinstance(layer, layers.ConvTranspose1d) else (2,)
+    last = layers.Linear(int(np.prod(shape)), 3)
+    network = gb.Sequential(layer, layers.Flatten(), last, rng=0, dtype="float64")
+    network.parameters["2.weight"][:] *= 1e-3
+    network.parameters["2.bias"][:] = 2000, 0, 0
+    x = np.random.default_rng(0).standard_normal((4, *shape))
+    found = ggn_eigenpairs(network, losses.CrossEntropyLoss(), x, np.zeros(4, int))
+    assert found.values.shape == (0,)
+    assert {name: value.shape for name, value in found.vectors.items()} == {
+        name: (0, *value.shape) for name, value in network.parameters.items()
+    }
+
+
 def test_float32_stays_float32():
     network, shape = mlp()
     x, y = np.random.default_rng(1).standard_normal((4, *shape), dtype=np.float32), np.array([0, 1, 2, 0])

@@ -149,6 +149,7 @@ class _Sums(_Parameterwise):
 
     def use(self, name: str, jacobian: ParameterJacobian, arriving: Arriving) -> None:
         mat = arriving[EXACT][0]
-        context, each = Context(FORMS, Allocator()), [mat[i : i + 1] for i in range(len(mat))]
-        sums = [context.reduce(jacobian, REDUCTIONS["sum"], column, None) for column in each]
-        self.sums[name] = array_module(mat).stack(sums) if sums else jacobian.per_sample(mat).sum(1)  # (0, *p)
+        xp, context = array_module(mat), Context(FORMS, Allocator())
+        columns = [mat[i : i + 1] for i in range(len(mat))] or [xp.zeros((1, *mat.shape[1:]), dtype=mat.dtype)]
+        sums = [context.reduce(jacobian, REDUCTIONS["sum"], column, None) for column in columns]
+        self.sums[name] = xp.stack(sums)[: len(mat)]

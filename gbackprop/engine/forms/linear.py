@@ -28,10 +28,10 @@ def matrix_of(layer: Linear | Matrix) -> Array:
 
 def forward(layer: Linear | Matrix, x: Array, context: Context) -> tuple[Array, Any]:
     """y = W x + b."""
-    matrix, bias = matrix_of(layer), layer.parameters.get("bias")
+    matrix = matrix_of(layer)
     y = context.memory.matmul(x, matrix) if x.ndim == 2 else multiplied(x, matrix, context.memory)
-    if bias is not None:
-        y += bias
+    if not isinstance(layer, Matrix) and layer.bias:
+        y += layer.parameters["bias"]
     return y, x
 
 

@@ -283,7 +283,11 @@ class CELU(ELU):
         super().__init__(alpha)
         if abs(self.alpha) < LEAST:
             raise ValueError(f"alpha: expected a number of at least {LEAST:g} in size, as float32 has, got {alpha}")
-        self.rate = 1 / self.alpha
+
+    @property
+    def rate(self) -> float:  # type: ignore[override]
+        """1/α, by which the exponent is multiplied."""
+        return 1 / self.alpha
 
 
 def hard_sigmoid(x: Array) -> Array:

@@ -246,7 +246,11 @@ class Select(_Part):
         if isinstance(index, bool) or not isinstance(index, Integral):
             raise ValueError(f"index: expected an integer, got {index!r}")
         self.index: int = int(index)
-        self.part = self.index
+
+    @property
+    def part(self) -> int:
+        """The index, as a part of the axis."""
+        return self.index
 
     def describe(self) -> str:
         return f"{self.dim}, {self.index}"

@@ -70,6 +70,7 @@ class _Conv(_ConvBase):
     """
 
     formulas = {"forward": "y[t] = W u[t] + b, u = unfold(x)", "mjp": "fold(Wᵀ g[t])"}
+    fixed = frozenset({"padding"})
 
     def __init__(
         self,

@@ -1,0 +1,185 @@
+"""An option that is assigned after an object was made counts from then on, or the assignment is an error."""
+
+import inspect
+from functools import partial
+
+import numpy as np
+import pytest
+
+import gbackprop as gb
+from gbackprop import layers, losses, quantities
+from gbackprop.testing.cases import activations, moves, norms, rows, sequences, windows
+from gbackprop.testing.cases.rows import LayerRow
+
+ROWS = [row for module in (activations, moves, norms, rows, sequences, windows) for group in vars(module).values()
+        if isinstance(group, list | tuple) for row in group if isinstance(row, LayerRow)]  # fmt: skip
+ERRORS = AttributeError, TypeError, ValueError, gb.UnsupportedError
+VARIABLE = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+TEXTS = {"padding_mode": ["reflect", "circular"], "approximate": ["none", "tanh"], "mode": ["nearest"],
+         "nonlinearity": ["relu", "tanh"], "reduction": ["sum", "mean"]}  # fmt: skip
+
+
+def others(name, value):
+    """Yield other values of an option."""
+    if isinstance(value, bool):
+        yield not value
+    elif isinstance(value, int):
+        yield from (value + 1, value - 1)
+    elif isinstance(value, float):
+        yield from (0.5 * value + 0.1, 1.5 * value + 0.1)
+    elif isinstance(value, str):
+        yield from (each for each in TEXTS.get(name, []) if each != value)
+    elif isinstance(value, tuple) and value and all(isinstance(each, int) for each in value):
+        yield tuple(each + 1 for each in value)
+
+
+def arguments(row):
+    """Return the class of a row's layer, and all its arguments; None of what is not made by a call of the class."""
+    if not isinstance(row.make, partial) or not isinstance(row.make.func, type):
+        return None
+    bound = inspect.signature(row.make.func).bind(*row.make.args, **row.make.keywords)
+    bound.apply_defaults()
+    variable = [each.name for each in bound.signature.parameters.values() if each.kind in VARIABLE]
+    return None if variable else (row.make.func, dict(bound.arguments))
+
+
+def of_layers():
+    found = {}
+    for row in ROWS:
+        kind, given = arguments(row) or (None, {})
+        for name, value in given.items():
+            if name not in ("rng", "dtype") and any(True for _ in others(name, value)):
+                found.setdefault((kind.__name__, name), row)
+    return found
+
+
+LAYERS = of_layers()
+
+
+def drawn(layer, values=None):
+    network = gb.Sequential(layer, rng=0, dtype="float64")
+    for name, value in network.parameters.items():
+        if values is not None and value.shape == values.get(name, value).shape:
+            value[...] = values.get(name, value)
+    return network
+
+
+def results(network, x, training):
+    y = np.random.default_rng(1).standard_normal((len(x), *network.output_shape(x.shape[1:])))
+    asked = quantities.BatchGrad(), quantities.DiagGGN()
+    return gb.backward(network, losses.MSELoss(), x, y, *asked, rng=0, training=training)
+
+
+def same(a, b):
+    pairs = [(a.loss, b.loss), (a.output, b.output)]
+    for own, other in [(a.gradient, b.gradient), *((value, b[name]) for name, value in a.items())]:
+        if set(own) != set(other):
+            return False
+        pairs += [(own[name], other[name]) for name in own]
+    return all(np.shape(one) == np.shape(two) and np.allclose(one, two, 1e-9, 1e-12) for one, two in pairs)
+
+
+def refuses(layer, name, value):
+    """Set an option; return whether that is refused by its name."""
+    try:
+        setattr(layer, name, value)
+    except AttributeError as error:
+        return f"{type(layer).__name__}, {name}: expected no change after it was made" in str(error)
+    return False
+
+
+@pytest.mark.parametrize(("kind", "name"), LAYERS, ids=str)
+def test_an_option_of_a_layer_counts_or_cannot_be_assigned(kind, name):
+    row = LAYERS[kind, name]
+    kind, given = arguments(row)
+    for value in others(name, given[name]):
+        for training in (False, True):
+            try:
+                fresh = drawn(kind(**{**given, name: value}))
+                wanted = results(fresh, row.x(), training)
+            except ERRORS:  # no such option, or none of quantities that are asked for
+                continue
+            layer = kind(**given)
+            network = drawn(layer, fresh.parameters)
+            results(network, row.x(), training)
+            if refuses(layer, name, value):
+                return
+            try:
+                found = results(network, row.x(), training)
+            except ERRORS:
+                continue
+            assert same(found, wanted), (value, training)
+
+
+W = np.array([0.5, 2.0, 1.5])
+LABELS = [(losses.CrossEntropyLoss, "ignore_index", -1), (losses.CrossEntropyLoss, "label_smoothing", 0.3),
+          (losses.CrossEntropyLoss, "weight", W), (losses.CrossEntropyLoss, "reduction", "sum"),
+          (losses.NLLLoss, "ignore_index", -1), (losses.NLLLoss, "weight", W)]  # fmt: skip
+BITS = [(losses.BCEWithLogitsLoss, "weight", W), (losses.BCEWithLogitsLoss, "pos_weight", W)]
+
+
+@pytest.mark.parametrize("after", [0, 10])
+@pytest.mark.parametrize(("kind", "name", "value"), LABELS + BITS)
+def test_an_option_of_a_loss_counts(kind, name, value, after):
+    """In small calls, too, which run a program of a call with other labels; they are weighted by the batch's own R."""
+    nll = kind is losses.NLLLoss
+    network = gb.Sequential(layers.Linear(2, 3), *[layers.LogSoftmax(1)] * nll, rng=0, dtype="float64")
+    loss, fresh, rng = kind(), kind(**{name: value}), np.random.default_rng(0)
+    curved = quantities.DiagGGN(), quantities.DiagHessian(), quantities.DiagGGNMC(2)
+    asked = (quantities.BatchGrad(),) if nll else curved
+    for i in range(after + 12):
+        x = rng.standard_normal((4, 2))
+        y = rng.integers(0, 2, (4, 3)).astype(float) if kind is losses.BCEWithLogitsLoss else rng.integers(0, 3, 4)
+        if name == "ignore_index" and i >= after:
+            y[i % 4] = y[-1] = -1
+        if i == after:
+            setattr(loss, name, value)
+            assert repr(loss) == repr(fresh)
+        wanted = fresh if i >= after else kind()
+        for some in ((), asked):
+            found = gb.backward(network, loss, x, y, *some, rng=i)
+            assert same(found, gb.reference(network, wanted, x, y, *some, rng=i))
+
+
+def test_weights_that_are_assigned_later_are_refused_where_weights_are():
+    loss, x, y = losses.CrossEntropyLoss(), np.ones((4, 2)), np.array([0, 1, 2, 0])
+    network = gb.Sequential(layers.Linear(2, 3), rng=0, dtype="float64")
+    loss.ignore_index = -1
+    with pytest.raises(ValueError, match="loss: expected one without weights"):
+        gb.influence.removal(network, loss, (x, y), [1], damping=0.1)
+
+
+@pytest.mark.parametrize("name", ["mc_samples", "targets"])
+@pytest.mark.parametrize("kind", [quantities.DiagGGNMC, quantities.KFAC, quantities.EKFAC])
+def test_draws_of_a_quantity_cannot_be_assigned(kind, name):
+    quantity = kind(1)
+    with pytest.raises(AttributeError, match=f"{kind.__name__}, {name}: expected no change after it was made"):
+        setattr(quantity, name, 50)
+    assert quantity.mc_samples == quantity.signal.mc_samples == 1
+
+
+@pytest.mark.parametrize("name", ["fisher", "sharing", "joint_bias"])
+def test_conventions_of_a_quantity_cannot_be_assigned(name):
+    with pytest.raises(AttributeError, match=f"KFAC, {name}: expected no change after it was made; make another one"):
+        setattr(quantities.KFAC(), name, True)
+
+
+def test_a_users_class_may_store_what_the_library_does_not():
+    class Own(layers.MaxPool2d):
+        def __init__(self, stride):
+            super().__init__(2, stride)
+            self.stride = stride
+
+    own = Own(2)
+    own.stride = 3
+    assert (own.stride, Own(1).stride) == (3, 1)
+    with pytest.raises(AttributeError, match="Own, padding: expected no change"):
+        type("Own", (layers.MaxPool2d,), {})(2).padding = 1
+
+
+def test_a_parameter_that_was_not_drawn_is_named():
+    layer = layers.Linear(2, 3, bias=False)
+    network = gb.Sequential(layer, rng=0)
+    layer.bias = True
+    with pytest.raises(ValueError, match=r"layer 0, Linear\(2, 3\): expected a parameter bias, got none drawn"):
+        network(np.ones((4, 2), "float32"))
