@@ -105,7 +105,7 @@ def asarray(x: Any, device: str = "cpu", dtype: Any = None) -> Array:
     if isinstance(x, ModuleArray):
         return cast(Array, x.__array_namespace__().asarray(x, dtype))
     if device == "cpu":
-        return np.asarray(x.get() if _is_cupy(x) else x, dtype=dtype)
+        return np.asarray(x.get() if type(x) is not np.ndarray and _is_cupy(x) else x, dtype=dtype)
     cupy = cupy_with_gpu(device)
     with cupy.cuda.Device(_device_index(device)):
         return cupy.asarray(x, dtype=dtype)
@@ -194,7 +194,7 @@ def all_finite(*arrays: Array) -> bool:
 
 def bounds(x: Array) -> tuple[Any, ...]:
     """Return the smallest and the largest number as Python numbers; the host waits for a GPU once."""
-    if not _is_cupy(x):
+    if type(x) is np.ndarray or not _is_cupy(x):
         return np.minimum.reduce(x, axis=None).item(), np.maximum.reduce(x, axis=None).item()
     with on_device_of(x):
         return tuple(asnumpy(array_module(x).stack([x.min(), x.max()])).tolist())

@@ -181,5 +181,5 @@ def test_a_parameter_that_was_not_drawn_is_named():
     layer = layers.Linear(2, 3, bias=False)
     network = gb.Sequential(layer, rng=0)
     layer.bias = True
-    with pytest.raises(ValueError, match=r"layer 0, Linear\(2, 3\): expected a parameter bias, got none drawn"):
-        network(np.ones((4, 2), "float32"))
+    with pytest.raises(ValueError, match=r"parameter 0.bias: expected an array, got none: it was not drawn"):
+        gb.backward(network, losses.MSELoss(), np.ones((4, 2), "float32"), np.ones((4, 3), "float32"))

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import inf, isfinite, prod
 from numbers import Integral, Real
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -43,12 +43,27 @@ class Constructed:
     fixed: ClassVar[frozenset[str]] = frozenset()
     """Names of attributes from which others follow when an object is made: they cannot be assigned later."""
 
+    _stored: ClassVar[frozenset[str]] = frozenset()  # the attributes that the functions of a class store
+    _dropped: ClassVar[frozenset[str]] = frozenset()  # the constructor's arguments that none of these is
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        own = {name for f in vars(cls).values() if isinstance(f, FunctionType) for name in _stored_by(f.__code__)}
+        cls._stored = frozenset(own).union(*(base._stored for base in cls.__mro__ if issubclass(base, Constructed)))
+        init = cls.__init__
+        if isinstance(init, FunctionType) and is_shipped(init):
+            code = init.__code__
+            takes = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+            cls._dropped = frozenset(each for each in takes if each not in cls._stored and not hasattr(cls, each))
+        else:
+            cls._dropped = frozenset()
+
     if not TYPE_CHECKING:  # with it, mypy takes any name for an attribute
 
         def __setattr__(self, name: str, value: Any) -> None:
-            kind = type(self)
-            if name in _dropped(kind) or (name in kind.fixed and name in vars(self)):
-                raise AttributeError(f"{kind.__name__}, {name}: expected no change after it was made; make another one")
+            if name in self._dropped or (name in self.fixed and name in vars(self)):
+                kind = type(self).__name__
+                raise AttributeError(f"{kind}, {name}: expected no change after it was made; make another one")
             super().__setattr__(name, value)
 
     def __new__(cls, *given: Any, **named: Any) -> Self:
@@ -65,22 +80,15 @@ class Constructed:
     __new__.__signature__ = NO_ARGUMENTS  # type: ignore[attr-defined]  # for help()
 
 
-@lru_cache(maxsize=512)  # inspecting a function takes longer than most checks of its arguments
-def signature_of(function: Any) -> inspect.Signature:
-    """Return the signature of a function, cached."""
-    return inspect.signature(function)
+signature_of = lru_cache(maxsize=512)(inspect.signature)
+"""The signature of a function, cached: inspecting it takes longer than most checks of its arguments."""
 
 
-@lru_cache(maxsize=512)
-def _dropped(kind: type) -> frozenset[str]:
-    """Return the arguments of a class of the library that none of its functions stores as an attribute."""
-    init = kind.__init__  # type: ignore[misc]
-    if not isinstance(init, FunctionType) or not is_shipped(init):
-        return frozenset()
-    takes = {p.name for p in signature_of(init).parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
-    functions = [f for each in kind.__mro__ for f in vars(each).values() if isinstance(f, FunctionType)]
-    stored = {i.argval for f in functions for i in dis.get_instructions(f) if i.opname == "STORE_ATTR"}
-    return frozenset(name for name in takes - stored if not hasattr(kind, name))
+def _stored_by(code: CodeType) -> set[str]:
+    """Return the names of attributes that a function stores, of whatever object."""
+    if dis.opmap["STORE_ATTR"] not in code.co_code[::2]:
+        return set()
+    return {each.argval for each in dis.get_instructions(code) if each.opname == "STORE_ATTR"}
 
 
 def is_shipped(value: Any) -> bool:
@@ -95,8 +103,10 @@ def _misfit(name: str, signature: inspect.Signature, named: Mapping[str, Any], e
     return f"{name}{problem}; it takes {', '.join(takes) or 'none'}"
 
 
-def check_parameters(parameters: Mapping[str, Array], x: Array) -> None:
+def check_parameters(parameters: Mapping[str, Any], x: Array) -> None:
     """Check that all parameters are finite, of one dtype and on one device, and that `x` is, too, and has these."""
+    for name in [name for name, value in parameters.items() if value is None]:  # an option was assigned afterwards
+        raise ValueError(f"parameter {name}: expected an array, got none: it was not drawn")
     first: tuple[str, Array] | None = None
     alike = {(type(value), value.dtype) for value in (x, *parameters.values())} == {(np.ndarray, x.dtype)}
     for name, value in () if alike else parameters.items():

@@ -109,9 +109,6 @@ class Nodes:
         except ValueError as error:
             raise ValueError(f"layer {name or '(alone)'}, {layer!r}: {error}") from None
         path, i = self.names.setdefault(id(layer), name), len(self.leaves)
-        if layer.drawn is not None and not layer.parameter_shapes().keys() <= layer.drawn.keys():
-            missing = ", ".join(key for key in layer.parameter_shapes() if key not in layer.drawn)
-            raise ValueError(f"layer {name or '(alone)'}, {layer!r}: expected a parameter {missing}, got none drawn")
         layer = in_mode(layer, True) if self.training else layer
         keys = [key for key in layer.parameter_shapes() if key not in layer.frozen]
         found = {key: ".".join(filter(None, (path, layer.node_parameters.get(key, (key,))[0]))) for key in keys}

@@ -111,7 +111,7 @@ class Plan(Meeting):
         like = x if self.floats else check_input(leaves, x)
         values = [(leaf.parameters, leaf.layer.parameters) for leaf in leaves if leaf.parameters]
         values = every_value(leaves) if self.wrt is not None else values  # the others are used, too
-        check_parameters({name: its[key] for names, its in values for key, name in names.items()}, like)
+        check_parameters({name: its.get(key) for names, its in values for key, name in names.items()}, like)
         loss.check_target("y", y, like, batch_shape)
         if first:
             _check_supported(self)

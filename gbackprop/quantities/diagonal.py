@@ -69,8 +69,7 @@ class Sampled(Quantity):
             if mc_samples not in (1, given):
                 raise ValueError(f"{type(self).__name__}, targets: expected mc_samples={mc_samples}, got {given}")
             mc_samples = given or mc_samples
-        self.mc_samples, self.targets = int(mc_samples), targets
-        self.signal = monte_carlo(self.mc_samples, targets)
+        self.mc_samples, self.targets, self.signal = int(mc_samples), targets, monte_carlo(int(mc_samples), targets)
 
     def __repr__(self) -> str:
         targets = "" if self.targets is None else ", targets=…"

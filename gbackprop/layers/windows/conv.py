@@ -89,9 +89,8 @@ class _Conv(_ConvBase):
         around = _padding(padding, self.window)
         if padding_mode not in ("zeros", *MODES):
             raise ValueError(f"padding_mode: expected 'zeros' or one of {', '.join(MODES)}, got {padding_mode!r}")
-        self.frame = None if padding_mode == "zeros" else Frame(padding_mode, around)
+        self.frame, self.padding = None if padding_mode == "zeros" else Frame(padding_mode, around), padding
         self.window = self.window if self.frame else replace(self.window, padding=around)
-        self.padding = padding
 
     def describe(self) -> str:
         window = self.window
