@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import inf, isfinite, prod
 from numbers import Integral, Real
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -44,17 +44,17 @@ class Constructed:
     """Names of attributes from which others follow when an object is made: they cannot be assigned later."""
 
     _stored: ClassVar[frozenset[str]] = frozenset()  # the attributes that the functions of a class store
-    _dropped: ClassVar[frozenset[str]] = frozenset()  # the constructor's arguments that none of these is
+    _dropped: ClassVar[frozenset[str]] = frozenset()  # arguments that are none of these
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
-        own = {name for f in vars(cls).values() if isinstance(f, FunctionType) for name in _stored_by(f.__code__)}
-        cls._stored = frozenset(own).union(*(base._stored for base in cls.__mro__ if issubclass(base, Constructed)))
+        known = [vars(each).get("_stored") or _stored_by(each) for each in cls.__mro__]
+        stored = cls._stored = frozenset().union(*known)
         init = cls.__init__
         if isinstance(init, FunctionType) and is_shipped(init):
             code = init.__code__
             takes = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
-            cls._dropped = frozenset(each for each in takes if each not in cls._stored and not hasattr(cls, each))
+            cls._dropped = frozenset(each for each in takes if each not in stored and not hasattr(cls, each))
         else:
             cls._dropped = frozenset()
 
@@ -84,11 +84,12 @@ signature_of = lru_cache(maxsize=512)(inspect.signature)
 """The signature of a function, cached: inspecting it takes longer than most checks of its arguments."""
 
 
-def _stored_by(code: CodeType) -> set[str]:
-    """Return the names of attributes that a function stores, of whatever object."""
-    if dis.opmap["STORE_ATTR"] not in code.co_code[::2]:
-        return set()
-    return {each.argval for each in dis.get_instructions(code) if each.opname == "STORE_ATTR"}
+def _stored_by(kind: type) -> frozenset[str]:
+    """Return the names of attributes that the functions of a class store, of whatever object."""
+    codes = [each.__code__ for each in vars(kind).values() if isinstance(each, FunctionType)]
+    storing = [code for code in codes if dis.opmap["STORE_ATTR"] in code.co_code[::2]]
+    every = [each for code in storing for each in dis.get_instructions(code)]
+    return frozenset(each.argval for each in every if each.opname == "STORE_ATTR")
 
 
 def is_shipped(value: Any) -> bool:
