@@ -19,10 +19,10 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
 
-demo: $(VENV)/.experiments ## Train on real images, then all ten quantities in one sweep (ARGS="--seed 1 …")
+demo: $(VENV)/.experiments ## Train on real images, then the paper's ten quantities in one sweep (ARGS="--seed 1 …")
 	$(BIN)/python -m gbackprop demo $(ARGS)
 
-audit: $(VENV)/.experiments ## Hold everything that ships against its oracles (ARGS="my_module:MyLayer --input 3,8,8")
+audit: $(VENV)/.experiments ## Compare everything that ships with its oracles (ARGS="my_module:MyLayer --input 3,8,8")
 	$(BIN)/python -m gbackprop audit $(ARGS)
 
 experiments: $(VENV)/.experiments ## The paper's logistic regression, then its picture and table (DATA=DIR ARGS="--workers 2 …")

@@ -193,7 +193,7 @@ def measure(network, loss, x, y, new, steps):
     for name, kind in KINDS.items():
         try:
             matrices[name] = dense(network, gb.backward(network, loss, x, y, kind)[kind])
-        except gb.errors.UnsupportedError:
+        except gb.UnsupportedError:
             continue
     j = gb.operators.Jacobian(network, new).to_dense()
     posteriors = {name: Posterior.of(b * matrix) for name, matrix in matrices.items()}

@@ -115,13 +115,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_audit(commands: Commands) -> None:
-    audit = commands.add_parser("audit", help="hold layers, losses, quantities or a network against their definitions")
+    audit = commands.add_parser("audit", help="compare layers, losses, quantities or a network with their definitions")
     audit.set_defaults(run=_audit)
     audit.add_argument(
         "target", nargs="?", metavar="MODULE:NAME", help="your own, as in my_layers:Swish (default: all that ships)"
     )
-    audit.add_argument("--input", metavar="SHAPE", help="of one sample, as in 3,8,8")
-    audit.add_argument("--loss", help="for a network: CrossEntropyLoss, MSELoss, BCEWithLogitsLoss or MODULE:NAME")
+    audit.add_argument("--input", metavar="SHAPE", help="of one sample, as in 3,8,8; of several inputs, 4+3,8,8")
+    audit.add_argument("--loss", help="for a network: a loss that ships, as HuberLoss, or MODULE:NAME")
     audit.add_argument("--batch", type=at_least(1), default=3, help="samples (default: %(default)s)")
     audit.add_argument("--seed", type=at_least(0), default=0, help="same seed, same audit (default: %(default)s)")
     audit.add_argument("--symmetries", action="store_true", help="of a network of any size: claims without an oracle")
@@ -134,7 +134,7 @@ def _add_audit(commands: Commands) -> None:
 
 
 def _add_demo(commands: Commands) -> None:
-    demo = commands.add_parser("demo", help="train a small network on images and show all ten quantities")
+    demo = commands.add_parser("demo", help="train a small network on images and show the paper's ten quantities")
     demo.set_defaults(run=_runs("experiments.demo", "the demo", "rich", "matplotlib"))
     demo.add_argument("--data", default="digits", metavar="SET", help=f"{', '.join(data.NAMES)} (default: %(default)s)")
     demo.add_argument("--data-dir", metavar="DIR", help="where the files of the set are; the digits need none")
@@ -145,7 +145,7 @@ def _add_demo(commands: Commands) -> None:
 
 
 def _add_check(commands: Commands) -> None:
-    check = commands.add_parser("check", help="hold the engine against a folder of reference files (.npz)")
+    check = commands.add_parser("check", help="compare the engine with a folder of reference files (.npz)")
     check.set_defaults(run=_check)
     check.add_argument("folder", metavar="DIR", help="the folder")
     check.add_argument("--tolerance", type=above_zero, default=1e-8, help="relative (default: %(default)s)")

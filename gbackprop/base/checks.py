@@ -251,6 +251,8 @@ def number(
 def generator(rng: Any) -> np.random.Generator:
     """Return a Generator made from None, an int or a Generator."""
     try:
+        if isinstance(rng, bool | np.bool_):  # which NumPy takes as the seed 0 or 1
+            raise TypeError
         return np.random.default_rng(rng)
     except (TypeError, ValueError) as error:
         raise type(error)(f"rng: expected None, an integer of at least 0 or a Generator, got {rng!r}") from None

@@ -76,7 +76,8 @@ def backward(
         Source of the Monte-Carlo draws and, in training mode, of dropout's masks. None draws fresh entropy.
     training : bool
         Whether layers such as Dropout are active, and batch normalization is by the batch's own statistics. Its running
-        statistics are then updated at the end of the call, once, if it has a result.
+        statistics are then updated at the end of the call, once, if it has a result. With batch normalization, KFRA and
+        quantities of single samples, such as `BatchGrad`, `Variance` and `GramGradients`, are refused then.
     sample_block : int, optional
         Number of samples in a block; chosen automatically by default. It changes results by rounding only.
     column_block : int, optional

@@ -149,13 +149,14 @@ class GGN(_GGN, LinearOperator):
     Notes
     -----
     ``A @ v`` takes vectors (D,), matrices (D, K) and dictionaries {parameter: (*p) or (K, *p)}, and gives the same
-    structure; `pack` and `unpack` turn dictionaries into vectors and back. Floats of the other width, integers and
-    booleans are converted to the operator's dtype; the two parts of complex numbers go through together. `damped`,
-    `submatrix` and `inverse` return operators with all of this. K columns go through the network together, but no more
-    at a time than have 256 MiB at the outputs of all layers. Large batches are cut into pieces of samples, which
-    threads take as in `gbackprop.backward`, or the executor. What the forward pass of a single batch saves is stored
-    for the next product, if it is at most 256 MiB. The matrix is the one at the parameters' values when it is made:
-    after a change of these, a product is an error.
+    structure; `pack` and `unpack` turn dictionaries into vectors and back. Floats of the other width are converted to
+    the operator's dtype. In vectors and matrices, integers and booleans are converted, too, and the two parts of
+    complex numbers go through together; dictionaries are of real floats. `damped`, `submatrix` and `inverse` return
+    operators with all of this. K columns go through the network together, but no more at a time than have 256 MiB at
+    the outputs of all layers. Large batches are cut into pieces of samples, which threads take as in
+    `gbackprop.backward`, or the executor. What the forward pass of a single batch saves is stored for the next product,
+    if it is at most 256 MiB. The matrix is the one at the parameters' values when it is made: after a change of these,
+    a product is an error.
     """
 
 

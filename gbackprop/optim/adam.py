@@ -14,7 +14,7 @@ from gbackprop.quantities.result import Result
 
 
 class Adam(Optimizer):
-    """Running means of g and g², g = ∇L + ηθ, both corrected for their start at 0.
+    """An update rule by running means of g and g², g = ∇L + ηθ, both corrected for their start at 0.
 
     m ← β₁ m + (1 − β₁) g, v ← β₂ v + (1 − β₂) g², θ ← θ − α m̂ / (√v̂ + ε), m̂ = m / (1 − β₁ᵗ), v̂ = v / (1 − β₂ᵗ),
     t the parameter's own steps.

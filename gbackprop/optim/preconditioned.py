@@ -59,7 +59,8 @@ class Preconditioned(Optimizer):
     TypeError
         If `quantity` is none of these; else see `Optimizer`.
     ValueError
-        See `Optimizer`; also for a damping, an average or a decay that does not exist, or an average of EKFAC.
+        See `Optimizer`; also for a damping, an average or a decay that does not exist, an average of EKFAC, or a
+        quantity with `joint_bias`.
 
     Notes
     -----

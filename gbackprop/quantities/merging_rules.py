@@ -18,7 +18,7 @@ class Rule(Protocol):
     """A rule by which values of several results are added: the attribute `merging` of a quantity."""
 
     def take(self, value: Any, gradient: Array, scale: Scale) -> Any:
-        """Return what `+` adds up, from a batch's value and gradient of one parameter and its N and R."""
+        """Return the summand of a batch, from its value and gradient of one parameter and its N and R."""
 
     def give(self, total: Any, scale: Scale) -> Any:
         """Return the value for all samples from the sum, and N and R of all."""

@@ -1,4 +1,4 @@
-"""Check a layer: hold each method of the protocol against differences of its forward pass."""
+"""Check a layer: compare each method of the protocol with differences of its forward pass."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Reference = Callable[[np.ndarray], np.ndarray]
 def check_layer(
     layer: Layer, x: Any, rng: int | np.random.Generator = 0, reference: Reference | None = None
 ) -> Report:
-    """Hold every method of a layer against differences of its forward pass, in float64 on the host.
+    """Compare every method of a layer with differences of its forward pass, in float64 on the host.
 
     Parameters
     ----------

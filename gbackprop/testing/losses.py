@@ -46,7 +46,7 @@ Reference = Callable[[np.ndarray, np.ndarray], np.ndarray]
 def check_loss(
     loss: Loss, output: Any, target: Any, rng: int | np.random.Generator = 0, reference: Reference | None = None
 ) -> Report:
-    """Hold every method of a loss against differences of its values, in float64 on the host.
+    """Compare every method of a loss with differences of its values, in float64 on the host.
 
     Parameters
     ----------

@@ -67,7 +67,7 @@ def check_quantity(
     rng: int | np.random.Generator = 0,
     device: str = "cpu",
 ) -> Report:
-    """Hold a quantity against its definition by brute force, and against the laws that hold for any quantity.
+    """Compare a quantity with its definition by brute force, and with the laws of all quantities.
 
     If a layer is at a kink, samples and parameters are moved by a thousandth of their size first.
 

@@ -197,6 +197,7 @@ def test_same_seed_same_audit(mine):
         (["{}:OfVectors", "--input", "3,4"], "{}:OfVectors does not take --input 3,4: "),
         (["{}:network", "--input", "5"], "{}:network does not take --input 5: layer 0, Linear(4, 3): expected "),
         (["{}:network", "--input", "4", "--loss", "MSE"], "no loss named 'MSE'; did you mean MSELoss?"),
+        (["{}:Half", "--input", "4", "--loss", "MSELoss"], "--loss goes with a network or a layer, which {}:Half "),
         (["{}:network", "--input", "4", "--loss", "Zebra"], "no loss named 'Zebra'; expected BCELoss, "),
         (["{}:network", "--input", "4", "--loss", "{}:Cube"], "expected a loss, as in --loss my_losses:Huber, got "),
         (["{}:Cube", "--input", "3,4", "--loss", "{}:OfVectors"], "--loss {}:OfVectors does not take the "),
@@ -208,6 +209,17 @@ def test_one_line_says_what_is_wrong(mine, capsys, arguments, expected):
     arguments = [argument.format(mine) for argument in arguments]
     arguments += [] if "--input" in arguments else ["--input", "4"]
     assert refused(capsys, "audit", *arguments).startswith(expected.format(mine))
+
+
+def test_functions_that_can_be_audited_are_offered(mine, tmp_path, capsys):
+    text = """import gbackprop as gb
+def sized(width): return gb.Sequential()
+def rule(network): return gb.optim.SGD(network, lr=1.0)
+def _own(): return gb.Sequential()
+def model(): return gb.Sequential()
+"""
+    (tmp_path / f"{mine}_functions.py").write_text(text)
+    assert refused(capsys, "audit", f"{mine}_functions:zebra").endswith("has no 'zebra'; it has rule, model")
 
 
 def test_input_is_needed_and_needs_a_target(mine, capsys):

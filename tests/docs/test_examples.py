@@ -1,10 +1,13 @@
 """The examples: what they print is what their documents say, and obeys what is known of these numbers."""
 
+import ast
 import re
 import runpy
 from pathlib import Path
 
 import pytest
+
+import gbackprop as gb
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -17,6 +20,13 @@ def _extras():
 
 def main(name):
     return runpy.run_path(str(EXAMPLES / name))["main"]
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_names_of_the_package_exist(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "gb":
+            assert hasattr(gb, node.attr), f"line {node.lineno}: gb.{node.attr}"
 
 
 def test_laplace(tmp_path, capsys):

@@ -120,7 +120,7 @@ WRONG = {
     "rtol": (lambda: removal(NETWORK, MSE, (X, Y), [0], rtol=1), ValueError, "rtol: .*below 1, got 1"),
     "maxiter": (lambda: removal(NETWORK, MSE, (X, Y), [0], maxiter=0), ValueError, "maxiter: .*at least 1, got 0"),
     "no samples": (lambda: removal(NETWORK, MSE, (X, Y), []), ValueError, r"samples: .*from 0 to 7, got \[\]"),
-    "a sample": (lambda: removal(NETWORK, MSE, (X, Y), [8]), ValueError, r"samples: .*from 0 to 7, got \[8\]"),
+    "a sample": (lambda: removal(NETWORK, MSE, (X, Y), [2, 8]), ValueError, r"samples\[1\]: .*from 0 to 7, got 8"),
     "negative": (lambda: removal(NETWORK, MSE, (X, Y), [2, -1]), ValueError, r"samples\[1\]: .*at least 0, got -1"),
     "corrected": (lambda: removal(NETWORK, MSE, (X, Y), [0], corrected=1), TypeError, "corrected: .*got 1"),
     "weights": (

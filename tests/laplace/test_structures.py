@@ -241,6 +241,15 @@ def test_outputs_with_several_axes():
         np.testing.assert_allclose(each, network(x), rtol=1e-12, atol=1e-13)
 
 
+def test_its_line_says_what_it_is():
+    network, x, y = problem()
+    line = "Laplace({!r}, {!r}, prior_precision=2.0, temperature=1.0) for 4 parameters of 37 numbers"
+    for structure in ("full", "kron", "diag"):
+        assert repr(Laplace(network, LOSS, (x, y), structure, prior_precision=2.0)) == line.format(LOSS, structure)
+    one = Laplace(network, losses.MSELoss(), (x, network(x)), parameters=["3.bias"], noise_variance=0.1)
+    assert "prior_precision=1.0, noise_variance=0.1, temperature=1.0) for 1 parameters of 3 numbers" in repr(one)
+
+
 def test_the_default_blocks_are_nearer_to_the_whole_matrix_than_those_of_kflr():
     rng = np.random.default_rng(0)
     network = gb.Sequential(

@@ -50,7 +50,8 @@ def open_pool(name: str, workers: int | None = None, more: tuple[str, ...] = ())
     kind = DASK if name.startswith(DASK) else name
     if kind not in _OPEN:
         names = (*more, *NAMES)
-        raise ValueError(f"executor: expected one of {', '.join(names)}HOST:PORT, got {name!r}{near_miss(name, names)}")
+        listed = ", ".join((*names, f"{DASK}HOST:PORT"))
+        raise ValueError(f"executor: expected one of {listed}, got {name!r}{near_miss(name, names)}")
     address = name.removeprefix(DASK)
     if workers is not None and (kind in ("serial", "mpi") or (kind == DASK and address)):
         raise ValueError(f"workers: the executor {name} has its own, got {workers}")

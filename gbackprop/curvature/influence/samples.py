@@ -135,8 +135,11 @@ def removal(
     if not isinstance(samples, Iterable):
         raise TypeError(f"samples: expected a sequence of numbers of training samples, got {samples!r}")
     chosen = [positive(f"samples[{i}]", value, 0) for i, value in enumerate(samples)]
-    if not chosen or max(chosen) >= n:
+    if not chosen:
         raise ValueError(f"samples: expected at least one number from 0 to {n - 1}, got {chosen}")
+    for i, value in enumerate(chosen):
+        if value >= n:
+            raise ValueError(f"samples[{i}]: expected a number from 0 to {n - 1}, got {value}")
     steps = [curved.without(i) if corrected else curved.toward(i) for i in chosen]
     return curved.operator.unpack(np.stack(steps, axis=1))
 

@@ -24,7 +24,7 @@ from gbackprop.curvature.laplace.arguments import (
 from gbackprop.curvature.laplace.evidence import Evidence, Hyperparameters
 from gbackprop.curvature.laplace.likelihoods import check_loss
 from gbackprop.curvature.laplace.predictions import Predictions
-from gbackprop.curvature.laplace.structures import Full, Structure, of_blocks
+from gbackprop.curvature.laplace.structures import Diagonal, Full, Structure, of_blocks
 from gbackprop.losses import Loss
 from gbackprop.network import Container
 from gbackprop.operators import GGN
@@ -40,7 +40,7 @@ class Laplace(Predictions, Constructed):
     P = b H + Δ: H is the GGN of Σₙ ℓ'ₙ, the SUM over the data set of the loss without R and c, b = 1/T for the
     cross-entropies and 1/(2σ²T) for the squared error, Δ the prior's precision: N(0, Δ⁻¹) over the parameters. θ is
     meant to be the maximum of the posterior, where training with the objective L + R c/(2b) Σ δ θ² ends; `decrement`
-    says how far it is from there.
+    says how far it is from there. c is the constant in ℓ = c ℓ' of the loss: 1/C for `MSELoss("mean")` with C outputs.
 
     Parameters
     ----------
@@ -136,6 +136,16 @@ class Laplace(Predictions, Constructed):
         total, outputs = float(found.loss) * scale, found.scale.batch * prod(self._out)
         self.evidence = Evidence.around(self.mean, loss, total, outputs, curved)
         self.hyperparameters = checked_hyperparameters(list(self.evidence.sizes), *given)
+
+    def __repr__(self) -> str:
+        """Return loss, structure and hyperparameters as the constructor takes them, and the number of parameters."""
+        kinds = {Full: "full", Diagonal: "diag"}
+        words = [repr(self.loss), repr(kinds.get(type(self.evidence.structure), "kron"))]
+        words += [f"prior_precision={self.prior_precision!r}"]
+        words += [f"noise_variance={self.noise_variance!r}"] if self.noise_variance is not None else []
+        words += [f"temperature={self.hyperparameters.temperature!r}"]
+        numbers = sum(value.size for value in self.mean.values())
+        return f"Laplace({', '.join(words)}) for {len(self.mean)} parameters of {numbers:,} numbers"
 
     # -------------------------------------------------------------------------------------------------------- evidence
 

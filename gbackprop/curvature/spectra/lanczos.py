@@ -21,10 +21,10 @@ class SpectralDensity:
 
     Attributes
     ----------
-    nodes : ndarray, shape (vectors, steps)
+    nodes : ndarray, shape (vectors, min(steps, n))
         For each random vector v, of length 1, the nodes θ of a quadrature with weights: vᵀ f(A) v ≈ Σⱼ wⱼ f(θⱼ), exact
         for polynomials f of degree 2 · steps − 1.
-    weights : ndarray, shape (vectors, steps)
+    weights : ndarray, shape (vectors, min(steps, n))
         w; those of a vector sum to 1.
     n : int
     """

@@ -29,11 +29,12 @@ NOISE = 100
 
 
 def trace(function: Callable[[Any, Any], Any], parameters: Any, x: Any, replace: bool = True) -> Graph:
-    """Make a network of a NumPy function, with all quantities of it.
+    """Make a network of a NumPy function.
 
     The function is called with arrays that compute as NumPy's do and write down what is done to them, with 2 samples
     and with 3, and with other numbers; what the network computes is compared with the function itself. Loops and calls
-    unroll. An error names the line of the function, and says what to write instead.
+    unroll. An error names the line of the function, and says what to write instead. The network has all quantities;
+    those in Kronecker form if each parameter that is not frozen is the weight or the bias of a product.
 
     Parameters
     ----------
@@ -56,7 +57,7 @@ def trace(function: Callable[[Any, Any], Any], parameters: Any, x: Any, replace:
     Raises
     ------
     TraceError
-        Of the kinds in docs/trace.md, each a class in ``gbackprop.interop.errors``.
+        Of the kinds in docs/trace.md, each a class in ``gbackprop.base.recording.refused``.
     TypeError, ValueError
         If an argument does not fit.
 

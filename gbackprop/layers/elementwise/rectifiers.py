@@ -265,12 +265,12 @@ class CELU(ELU):
     Parameters
     ----------
     alpha : float
-        α, not 0.
+        α, at least 1e-38 in size.
 
     Raises
     ------
     ValueError
-        If it is not a finite number, or its inverse is none in float32.
+        If it is not a finite number, or is smaller in size: then 1/α may be infinite in float32.
     """
 
     formulas = {

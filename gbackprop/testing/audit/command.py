@@ -32,9 +32,11 @@ def run(options: argparse.Namespace) -> int:
         elif options.target is None:
             findings = _shown(shipped(auditor), options.rows)
         else:
-            device = options.device if options.symmetries else None
+            subject, device = resolve(options.target), options.device if options.symmetries else None
+            if options.loss and not isinstance(subject, Layer):
+                raise TargetError(f"--loss goes with a network or a layer, which {options.target} is not")
             asked = Asked(options.target, options.input, options.loss, options.batch, device)
-            found, detailed = audited(asked, resolve(options.target), auditor)
+            found, detailed = audited(asked, subject, auditor)
             findings = _shown(found, detailed or options.rows)
     if options.html is not None:
         _write(findings, options)

@@ -91,14 +91,19 @@ def _attribute(module: ModuleType, name: str) -> Any:
 
 
 def _auditable(module: ModuleType) -> list[str]:
-    """Names of a module's own classes and instances that can be audited."""
+    """Names of what can be audited: instances, a module's own classes, then its own functions without arguments."""
 
     def fits(value: Any) -> bool:
         if isinstance(value, type):
             return issubclass(value, KINDS) and value.__module__ == module.__name__
         return isinstance(value, KINDS)
 
-    return [name for name, value in vars(module).items() if fits(value)]
+    def makes(value: Any) -> bool:
+        own = inspect.isfunction(value) and value.__module__ == module.__name__
+        return own and _missing(value) in ([], ["network"])
+
+    every = vars(module).items()
+    return [name for kind in (fits, makes) for name, value in every if kind(value) and not name.startswith("_")]
 
 
 def _near(name: str, known: Iterable[str]) -> str:
