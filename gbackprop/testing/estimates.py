@@ -36,6 +36,8 @@ def estimated(runs: Runs, quantity: Sampled) -> Compared:
         raise NotGivenError("the loss is so sure of a target here that it hardly ever draws another")
     found = [values(setting.run(fresh, rng=seed))[0] for seed in range(RUNS)]
     wanted = {name: _total(value) for name, value in setting.values(expected())[0].items()}
+    if not wanted:
+        raise NotGivenError("the network has no parameter that is not frozen")
     largest = max(map(abs, wanted.values()), default=0.0)
     rare = [values(setting.run(at_targets(fresh, each)))[0] for each in _extremes(setting, targets, output)]
 

@@ -72,11 +72,13 @@ def check_symmetries(
     Raises
     ------
     ValueError
-        If `only` has a name that no symmetry has.
+        If `only` has a name that no symmetry has, or if the network has no parameter that is not frozen.
     """
     known = [each.name for each in SYMMETRIES]
     if unknown := [name for name in only if name not in known]:
         raise ValueError(f"only: expected names among {', '.join(known)}, got {unknown[0]!r}")
+    if not is_trainable(network):
+        raise ValueError(f"network: expected a parameter that is not frozen, got none in {network!r}")
     generator, claims = np.random.default_rng(rng), Claims(f"{network!r} with {loss!r}", ["backward"])
     posed = claims.attempt("backward", "takes the batch", _posed, network, loss, x, y, (generator, device))
     if posed is None:
@@ -98,6 +100,11 @@ def check_symmetries(
         of_batch = [each for each in some if each.of_batch]
         claims.attempt("backward", "can be checked", _check, claims, whole, of_batch, generator, not only)
     return claims.report
+
+
+def is_trainable(network: Layer) -> bool:
+    """Return whether a network has a parameter that is not frozen."""
+    return any(set(part.parameter_shapes()) - part.frozen for _, part in network.named_layers())
 
 
 def _posed(network: Layer, loss: Loss, x: Any, y: Any, where: tuple[np.random.Generator, str]) -> Posed:

@@ -13,7 +13,7 @@ MODULE = '''
 import numpy as np
 from own_joins import Bilinear, Gate, GateJacobian
 import gbackprop as gb
-from gbackprop.layers import Layer, Linear, Tanh
+from gbackprop.layers import Add, Embedding, Layer, Linear, Select, Tanh
 from gbackprop.optim import SGD, Optimizer
 
 
@@ -27,6 +27,13 @@ class Wrapped(Layer):
         pass
 
 
+two = gb.Graph({"a": (Linear(5, 4), "input.0"), "b": (Linear(3, 4), "input.1"), "y": (Add(), "a", "b")}, inputs=[5, 3])
+words = gb.Graph({"a": (Embedding(7, 4), "input.0"), "b": (Linear(1, 4), "input.1"), "y": (Add(), "a", "b")},
+                 inputs=[("integers",), (1,)])
+table = Embedding(20, 8)
+embedded = gb.Sequential(Embedding(20, 8), Select(1, -1), Linear(8, 3))
+relu, frozen = gb.Sequential(Tanh()), gb.Sequential(Linear(4, 3))
+frozen.freeze("0")
 MATRIX = np.random.default_rng(0).standard_normal((4, 4))
 
 
@@ -109,6 +116,23 @@ def test_right_optimizers(mine, name, tmp_path):
     assert (status, shows_rows(out)) == (0, True), out
 
 
+def test_networks_of_several_inputs_and_of_indices(mine):
+    for name, shape in (("two", "5+3"), ("two", "8"), ("embedded", "6"), ("table", "6")):
+        status, out = audit(f"{mine}:{name}", "--input", shape)
+        assert status == 0, out
+        assert " 0 fail" in out
+    assert audit(f"{mine}:embedded", "--input", "6", "--symmetries")[0] == 0
+
+
+@pytest.mark.parametrize("name", ["relu", "frozen"])
+def test_networks_without_parameters(mine, capsys, name):
+    """Monte-Carlo quantities have nothing to estimate there, and symmetries nothing to compare."""
+    status, out = audit(f"{mine}:{name}", "--input", "4")
+    assert (status, " 0 fail" in out) == (0, True), out
+    words = f"of_mine:{name}: --symmetries takes a network with a parameter that is not frozen"
+    assert refused(capsys, "audit", f"{mine}:{name}", "--input", "4", "--symmetries").startswith(words)
+
+
 def test_operators(mine):
     status, out = audit(f"{mine}:MATRIX")
     assert (status, "4 claims: 4 hold" in out, shows_rows(out)) == (0, True, True)
@@ -131,6 +155,7 @@ def test_a_wrong_optimizer_is_placed(mine):
     ("gate", "3+x", "expected positive whole numbers"),
     ("gate", "3+4", "of_mine:gate does not take --input 3+4: expected"),
     ("network", "4+4", "of_mine:network takes one input, got --input 4+4"),
+    ("words", "2", "of_mine:words: audit draws floats, and an input is of integers: give check_network yours"),
     ("Needs", "4", "Needs needs arguments (lr): write `def made(network): return Needs(network, …)` into of_mine"),
     ("Wrapped", "4", "Wrapped needs arguments (network): write an instance"),
 ])  # fmt: skip

@@ -21,6 +21,7 @@ from gbackprop.testing.flat import Flat
 from gbackprop.testing.operators import is_operator
 from gbackprop.testing.points import inside
 from gbackprop.testing.probe import is_container
+from gbackprop.testing.symmetries import is_trainable
 
 
 @dataclass(frozen=True)
@@ -45,17 +46,26 @@ def audited(asked: Asked, subject: Subject, auditor: Auditor) -> tuple[Iterable[
     if not isinstance(subject, Layer | Loss):
         return [auditor.optimizer(subject)], True
     shape, *others = parse_shapes(asked.input, asked.target)
-    if others and (isinstance(subject, Loss) or is_container(subject)):
+    side_by_side = (sum(map(prod, [shape, *others])),)
+    if (several := getattr(subject, "several", None)) is not None:  # it takes them side by side
+        if any(part.kind != "floats" for part in several.parts.values()):
+            problem = "audit draws floats, and an input is of integers: give check_network yours"
+            raise TargetError(f"{asked.target}: {problem}")
+        shape = side_by_side
+    elif others and (isinstance(subject, Loss) or is_container(subject)):
         raise TargetError(f"{asked.target} takes one input, got --input {asked.input}")
-    if others and isinstance(subject, Layer):
-        subject, shape = Flat(subject, [shape, *others]), (sum(map(prod, [shape, *others])),)
+    elif others and isinstance(subject, Layer):
+        subject, shape = Flat(subject, [shape, *others]), side_by_side
     if isinstance(subject, Loss):
         return _loss(asked, subject, shape, auditor), True
     out = _output_shape(asked, subject, shape)
-    x = auditor.rng(1).standard_normal((asked.batch, *shape))
-    if not is_container(subject) and asked.loss is None and not asked.symmetries:
+    x = _inputs(subject, (asked.batch, *shape), auditor.rng(1))
+    alone = not is_container(subject) and subject.takes != "integers"  # of these a network's quantities are looked at
+    if alone and asked.loss is None and not asked.symmetries:
         return [auditor.layer(subject, x)], True
     network = subject if isinstance(subject, Sequential) else Sequential(subject)
+    if asked.symmetries and not is_trainable(network):
+        raise TargetError(f"{asked.target}: --symmetries takes a network with a parameter that is not frozen")
     if out is None:
         return auditor.until_one_raises(network, x), False
     loss = _loss_for(asked, out)
@@ -87,6 +97,14 @@ def _output_shape(asked: Asked, layer: Layer, shape: Shape) -> Shape | None:
         raise TargetError(f"{asked.target} does not take --input {asked.input}: {error}") from error
     except Exception:  # its rows will say so
         return None
+
+
+def _inputs(layer: Layer, shape: Shape, rng: np.random.Generator) -> np.ndarray:
+    """Draw a batch: of normal numbers, or of indices for a layer, or a network's first one, that takes integers."""
+    first = next((part for _, part in layer.named_layers()), layer)
+    if first.takes == "integers":
+        return rng.integers(0, getattr(first, "num_embeddings", 2), shape)
+    return rng.standard_normal(shape)
 
 
 def _says_what_it_takes(layer: Layer, shape: Shape) -> bool:
