@@ -178,6 +178,13 @@ def test_max_pooling_against_a_loop(kernel, stride, dilation, padding, ceil_mode
         np.testing.assert_array_equal(y[:, :, *at], seen.max(0))
 
 
+def test_windows_see_an_image_that_is_narrower_than_they_are():
+    x = np.array([[[3.0, 5.0]]])
+    np.testing.assert_array_equal(gb.Sequential(layers.MaxPool1d(2, 1, 1, 2))(x), [[[5, 3]]])  # x₋₁ and x₁, x₀ and x₂
+    with pytest.raises(ValueError, match="expected an image of which every window sees something"):
+        layers.MaxPool1d(2, 1, 1, 3).output_shape((1, 2))  # x₋₁ and x₂
+
+
 def test_of_equal_maxima_the_first_takes_the_derivative():
     pool = layers.MaxPool2d(2, stride=1)
     saved = pool.forward(np.ones((1, 1, 3, 3)))[1]

@@ -225,6 +225,9 @@ def enclose_another(net, loss):
 CHANGES = {
     "option": (lambda net, loss: setattr(net.layers[1], "negative_slope", 0.9), "layer 1, LeakyReLU"),
     "own": (lambda net, loss: setattr(net.layers[2], "factor", 3.0), "layer 2, Multiplied"),
+    "list": (lambda net, loss: net.layers[2].shares.__setitem__(0, 2.0), "layer 2, Multiplied"),
+    "set": (lambda net, loss: net.layers[2].names.add("b"), "layer 2, Multiplied"),
+    "dictionary": (lambda net, loss: net.layers[2].given.update(a=2), "layer 2, Multiplied"),
     "class": (lambda net, loss: setattr(foreign.Multiplied, "note", [1]), "layer 2, Multiplied"),
     "parameter": (lambda net, loss: net.parameters["0.bias"].__iadd__(1), "layer 0, Linear"),
     "weights": (lambda net, loss: loss.weight.__iadd__(1), "loss, ScaledLoss"),
@@ -243,6 +246,7 @@ CHANGES = {
 def test_a_network_or_loss_that_changes_is_another_operator(kind, change, name, monkeypatch):
     monkeypatch.setattr(foreign.Multiplied, "note", None)
     parts = layers.Linear(3, 3), layers.LeakyReLU(0.1), foreign.Multiplied(), layers.Linear(3, 2)
+    parts[2].shares, parts[2].names, parts[2].given = [1.0], {"a"}, {"a": 1}
     net, loss = gb.Sequential(*parts, rng=0, dtype="float64").freeze("3.bias"), foreign.ScaledLoss()
     loss.note, loss.weight = foreign.enclosing(2), np.ones(3)
     operator = kind(net, X) if kind is ops.Jacobian else kind(net, loss, (X, X[:, :2].copy()))
@@ -257,6 +261,22 @@ def test_a_network_or_loss_that_changes_is_another_operator(kind, change, name, 
     for product in (lambda: operator @ v, lambda: operator.T @ np.ones(operator.shape[0]), lambda: operator.to_dense()):
         with pytest.raises(ValueError, match=f"^{name}.*: expected all parameters and options as they were"):
             product()
+
+
+@pytest.mark.parametrize("name", ["list", "set", "dictionary"])
+def test_an_attribute_that_changes_inside_is_another_operator(name):
+    """Also where all attributes are the same objects as before, and there is no other kind of attribute."""
+    layer = type("Multiplied", (layers.Tanh,), {})()
+    attribute, value = {"list": ("shares", [1.0]), "set": ("names", {"a"}), "dictionary": ("given", {"a": 1})}[name]
+    setattr(layer, attribute, value)
+    net = gb.Sequential(layers.Linear(3, 2), layers.Sigmoid(), layer, rng=0, dtype="float64")
+    operator = ops.GGN(net, losses.MSELoss(), (X, X[:, :2].copy()))
+    v = np.ones(operator.shape[1])
+    operator @ v
+    operator @ v
+    CHANGES[name][0](net, None)
+    with pytest.raises(ValueError, match=r"^layer 2, Multiplied.*: expected all parameters and options as they were"):
+        operator @ v
 
 
 def test_products_that_overflow():
