@@ -61,9 +61,10 @@ class Constructed:
     if not TYPE_CHECKING:  # with it, mypy takes any name for an attribute
 
         def __setattr__(self, name: str, value: Any) -> None:
-            if name in self._dropped or (name in self.fixed and name in vars(self)):
-                kind = type(self).__name__
-                raise AttributeError(f"{kind}, {name}: expected no change after it was made; make another one")
+            kind = type(self)
+            if name in kind._dropped or (name in kind.fixed and name in vars(self)):
+                text = f"{kind.__name__}, {name}: expected no change after it was made; make another one"
+                raise AttributeError(text)
             super().__setattr__(name, value)
 
     def __new__(cls, *given: Any, **named: Any) -> Self:

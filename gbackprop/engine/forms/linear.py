@@ -28,10 +28,15 @@ def matrix_of(layer: Linear | Matrix) -> Array:
 
 def forward(layer: Linear | Matrix, x: Array, context: Context) -> tuple[Array, Any]:
     """y = W x + b."""
-    matrix = matrix_of(layer)
+    if type(layer) is Linear:
+        own = layer.parameters
+        matrix, bias = own["weight"].T, own["bias"] if layer.bias else None
+    else:
+        matrix, biased = matrix_of(layer), not isinstance(layer, Matrix) and layer.bias
+        bias = layer.parameters["bias"] if biased else None
     y = context.memory.matmul(x, matrix) if x.ndim == 2 else multiplied(x, matrix, context.memory)
-    if not isinstance(layer, Matrix) and layer.bias:
-        y += layer.parameters["bias"]
+    if bias is not None:
+        y += bias
     return y, x
 
 
