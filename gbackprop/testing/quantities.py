@@ -37,7 +37,7 @@ from gbackprop.testing.oracles import ORACLES, definition_of
 from gbackprop.testing.points import BEYOND, is_beyond
 from gbackprop.testing.purity import impurity
 from gbackprop.testing.report import Report
-from gbackprop.testing.runs import Runs, fits, floor_of, has_rows, pairs
+from gbackprop.testing.runs import Runs, fits, floor_of, has_rows, is_of_pairs, pairs
 from gbackprop.testing.setting import CheckedNetwork, Values
 
 ORACLE_TOLERANCE = 1e-9
@@ -220,7 +220,11 @@ def _permuted(runs: Runs, quantity: Quantity) -> Compared:
         raise NotGivenError("draws anew")
     want = runs.alone(quantity)
     if pairs(quantity):
-        want = {name: _both_permuted(value, runs.order) for name, value in want.items()}
+        n = len(runs.order)
+        if not all(is_of_pairs(value, n) or value.shape[:1] != (n,) for value in want.values()):
+            raise NotGivenError("whether its first axis is that of the samples is not known")
+        want = {name: _both_permuted(value, runs.order) if is_of_pairs(value, n) else value
+                for name, value in want.items()}  # fmt: skip
     elif has_rows(quantity, want, len(runs.order), runs.setting.network.parameters):
         want = {name: value[runs.order] for name, value in want.items()}
     return runs.beside(quantity, runs.together(quantity, "permuted"), want, "the order given")

@@ -132,6 +132,11 @@ def pairs(quantity: Quantity) -> bool:
     return any(isinstance(statistic.reduction, Pairs) for statistic in quantity.statistics())
 
 
+def is_of_pairs(value: np.ndarray, n: int) -> bool:
+    """Return whether a value has the samples in both axes, (N V, N V): one of pairs may be reduced to another shape."""
+    return value.ndim == 2 and value.shape[0] == value.shape[1] and not value.shape[0] % n
+
+
 def fits(quantity: Quantity, options: Mapping[str, int]) -> bool:
     """Return whether a quantity can be computed in blocks that the options of a call ask for."""
     if not options or not averages(quantity):

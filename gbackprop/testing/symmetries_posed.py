@@ -22,7 +22,7 @@ from gbackprop.quantities import Quantity, Statistic
 from gbackprop.quantities.merging_rules import Summed
 from gbackprop.quantities.result import Result
 from gbackprop.testing.claims import NotGivenError
-from gbackprop.testing.runs import has_rows, pairs
+from gbackprop.testing.runs import has_rows, is_of_pairs, pairs
 from gbackprop.testing.setting import SEED, Values, at_targets
 
 
@@ -165,6 +165,8 @@ def in_rows(quantity: Quantity, value: np.ndarray, rows: np.ndarray, given: Pose
     if not pairs(quantity):
         return value[rows] if per_sample(quantity, given) else value
     n = int(max(rows)) + 1
+    if not is_of_pairs(value, len(given.x)):
+        raise NotGivenError("how it follows from pairs of samples is not known")
     blocks = value.reshape(n, -1, n, len(value) // n)[rows][:, :, rows]
     return blocks.reshape(len(rows) * blocks.shape[1], -1)
 

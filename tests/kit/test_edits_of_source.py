@@ -120,6 +120,9 @@ class Slips:
     def root_too_much(self, x, g):
         return g * np.sqrt(np.abs(x))
 
+    def in_a_comprehension(self, x, g):
+        return np.stack([x[:, k] * g[:, k] for k in range(x.shape[1])], 1)
+
     def nested(self, x, g):
         def inner(h):
             return h * g
@@ -154,6 +157,7 @@ FOUND = {
     "taken_as_symmetric": (lambda s, x, g: x.T @ g + g.T @ x, "`return 2 * w` were `return w + w.swapaxes(-1, -2)`"),
     "matrix_not_transposed": (lambda s, x, g: (x @ g[:4].T).sum(1), "`return (x @ g[:4].T).sum(1)`"),
     "root_too_much": (lambda s, x, g: g * np.abs(x), "were `return g * np.abs(x)`"),
+    "in_a_comprehension": (lambda s, x, g: x * g * s.tau, "`g` were `self.tau * g`"),
     "nested": (lambda s, x, g: x * g - g * g, "`return inner(x) + inner(g)` were `return inner(x) - inner(g)`"),
 }  # fmt: skip
 
@@ -203,6 +207,15 @@ def test_each_edit_is_another_function_than_the_one_that_is_edited():
     assert not [text for text in texts if len(set(text.split("`")[1::2])) == 1 and " were " in text]
     costs = [cost for cost, _, _ in edits_of(Slips.precedence, Slips())]
     assert costs == sorted(costs)
+
+
+def test_edits_that_are_no_programs_hide_no_others():
+    """What a loop in brackets assigns to has names that can be exchanged, and calls that nothing can be assigned to."""
+
+    def summed(self, x, g):
+        return sum(x[:, k] * g[:, k] for k in range(len(x))) + g[:, 0]
+
+    assert len([*edits_of(summed, Slips())]) > 1000
 
 
 def endless(self, x):

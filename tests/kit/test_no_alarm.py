@@ -7,10 +7,12 @@ from fault_table import FAULTS
 from faults import on_rows
 
 from gbackprop import Graph, Sequential, data, layers, losses, network, quantities
+from gbackprop.calculus.gram import GRAM
 from gbackprop.calculus.jacobian import Bias, Outer
 from gbackprop.calculus.signals import GRADIENT
 from gbackprop.layers.elementwise.activation import sigmoid
 from gbackprop.losses.elementwise import ElementwiseLoss
+from gbackprop.quantities import Quantity, Statistic
 from gbackprop.testing import check_layer, check_loss, check_network, check_quantity, check_symmetries
 from gbackprop.testing.cases import ALL_LAYERS, NETWORKS
 from gbackprop.testing.claims import Compared, _compared
@@ -433,3 +435,41 @@ def test_no_alarm_where_a_quantity_adds_up_its_rows_itself(quantity):
     alone = Sequential(layers.Linear(4, 3), rng=0, dtype="float64"), losses.MSELoss(), x[:3], y[:3, :3]
     check_quantity(quantity, *alone).assert_ok()  # as many samples as outputs
     check_symmetries(*alone, quantities=[quantity]).assert_ok()
+
+
+class Rank(Quantity):
+    """The effective rank of the individual gradients: of pairs of samples, and one number."""
+
+    name, scale, powers = "rank", "tr(G)² / tr(G²)", (0, 0)
+    needs = (Statistic(GRAM, GRADIENT),)
+
+    def finish(self, scale, gram):
+        return np.array([np.trace(gram) ** 2 / np.trace(gram @ gram)])
+
+    def definition(self, parts):
+        g = parts.gradients.reshape(len(parts.gradients), -1)
+        return self.finish(None, g @ g.T)
+
+
+class Squares(Rank):
+    """The squared norms of the individual gradients, from the same matrix."""
+
+    name, scale, powers = "squares", "‖R ∇ℓₙ‖²", (2, 2)
+
+    def finish(self, scale, gram):
+        return np.diag(gram).copy()
+
+    def definition(self, parts):
+        g = parts.factor * parts.gradients.reshape(len(parts.gradients), -1)
+        return (g * g).sum(1)
+
+
+@pytest.mark.parametrize("quantity", [Rank(), Squares()], ids=lambda each: each.name)
+def test_what_is_made_of_pairs_of_samples_may_have_any_shape(quantity):
+    net = Sequential(layers.Linear(3, 4), layers.Tanh(), layers.Linear(4, 3), rng=0, dtype="float64")
+    x, y = np.random.default_rng(0).standard_normal((4, 3)), np.array([0, 1, 2, 0])
+    report = check_quantity(quantity, net, losses.CrossEntropyLoss(), x, y)
+    report.assert_ok()
+    (row,) = [row for row in report.rows if row.claim.startswith("permuting")]
+    assert row.verdict == ("ok" if quantity.name == "rank" else "not given")
+    check_symmetries(net, losses.CrossEntropyLoss(), x, y, quantities=[quantity]).assert_ok()

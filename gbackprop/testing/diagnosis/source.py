@@ -156,17 +156,17 @@ class _Edits:
         """Return the functions of the next edits at a place, taken out of those that wait; None where there is none."""
         many, waiting[:CHUNK] = waiting[:CHUNK], []
         if not isinstance(place.node, NO_CHOICE) and "super" not in self.function.__code__.co_names:
-            code = self._compiled(place, _choice(many))
+            code = self._compiled(place, many)
             if code is not None:
                 return [self._function(code, number) for number in range(len(many))]
         codes = [self._compiled(place, new) for new in many]
         return [code and self._function(code, 0) for code in codes]
 
     def _compiled(self, place: _Place, new: Any) -> CodeType | None:
-        """Return the code of the function with another node at a place, or None if that is no program."""
+        """Return the code of the function with another node, or a choice of several, at a place; None of no program."""
         node = place.node
         try:
-            new = _parsed(new) if isinstance(new, str) else new
+            new = _choice(new) if isinstance(new, list) else _parsed(new) if isinstance(new, str) else new
             place.put(ast.fix_missing_locations(ast.copy_location(new, node)))
             outer = compile(self.module, "<edit>", "exec")
         except (SyntaxError, ValueError, TypeError, RecursionError):
