@@ -173,8 +173,36 @@ def test_a_users_class_may_store_what_the_library_does_not():
     own = Own(2)
     own.stride = 3
     assert (own.stride, Own(1).stride) == (3, 1)
-    with pytest.raises(AttributeError, match="Own, padding: expected no change"):
-        type("Own", (layers.MaxPool2d,), {})(2).padding = 1
+
+    class Before(gb.LSTM):
+        def __init__(self, hidden_size):
+            self.hidden_size = hidden_size
+            super().__init__(2, hidden_size)
+            self.dropout = self.dropout
+
+    class Weighted(losses.CrossEntropyLoss):
+        def __init__(self):
+            super().__init__()
+            self.weighted = True
+
+    assert Before(3).hidden_size == 3
+    assert Weighted().weighted
+    assert not losses.CrossEntropyLoss().weighted
+
+
+def test_options_that_others_follow_from_count_or_are_refused():
+    x = -np.ones((2, 3))
+    celu, select = layers.CELU(), layers.Select(1, 0)
+    celu.alpha, select.index = 2.0, 2
+    np.testing.assert_array_equal(gb.Sequential(celu)(x), gb.Sequential(layers.CELU(2.0))(x))
+    np.testing.assert_array_equal(gb.Sequential(select)(x * [1, 2, 3]), [-3, -3])
+    attention, lstm, norm = gb.MultiheadAttention(4, 2), gb.LSTM(2, 3), layers.GroupNorm(1, 2)
+    for layer, name, value in (
+        (attention, "is_causal", True), (attention, "num_heads", 1), (attention, "dropout", 0.5),
+        (lstm, "hidden_size", 4), (lstm, "bidirectional", True), (norm, "affine", False), (layers.Slice(1, 0, 2), "start", 1),
+        (layers.ReflectionPad1d(1), "padding", 0), (layers.LayerNorm(3), "elementwise_affine", False),
+    ):  # fmt: skip
+        assert refuses(layer, name, value), (layer, name)
 
 
 def test_a_parameter_that_was_not_drawn_is_named():

@@ -37,7 +37,7 @@ class Constructed:
     Python names the class that defines `__init__`, which can be a private one. Copies and unpickled objects, which are
     made without arguments, are not checked.
 
-    An option that is an attribute can be assigned later, and is then what counts. Assigning another one is an error.
+    An option of a class of the library can be assigned later where it then counts, and is an error elsewhere.
     """
 
     fixed: ClassVar[frozenset[str]] = frozenset()
@@ -50,19 +50,16 @@ class Constructed:
         super().__init_subclass__(**named)
         known = [vars(each).get("_stored") or _stored_by(each) for each in cls.__mro__]
         stored = cls._stored = frozenset().union(*known)
-        init = cls.__init__
-        if isinstance(init, FunctionType) and is_shipped(init):
-            code = init.__code__
-            takes = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
-            cls._dropped = frozenset(each for each in takes if each not in stored and not hasattr(cls, each))
-        else:
-            cls._dropped = frozenset()
+        code = getattr(cls.__init__, "__code__", None)
+        takes = () if code is None else code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+        cls._dropped = frozenset(each for each in takes if each not in stored and not hasattr(cls, each))
 
     if not TYPE_CHECKING:  # with it, mypy takes any name for an attribute
 
         def __setattr__(self, name: str, value: Any) -> None:
-            kind = type(self)
-            if name in kind._dropped or (name in kind.fixed and name in vars(self)):
+            kind = type(self)  # of the library: a user's class knows what it does with an attribute
+            again = name in kind._dropped or (name in kind.fixed and name in vars(self))
+            if again and kind.__module__.startswith(SHIPPED):
                 text = f"{kind.__name__}, {name}: expected no change after it was made; make another one"
                 raise AttributeError(text)
             super().__setattr__(name, value)

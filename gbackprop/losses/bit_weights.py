@@ -27,9 +27,13 @@ class BitWeights(ElementwiseLoss):
         self.pos_weight: Array | None = None if u is None else checked_weight(f"{name}, pos_weight", u)
 
     @property
-    def weighted(self) -> bool:  # type: ignore[override]
-        """True if there are weights."""
-        return bool(self._given())
+    def weighted(self) -> bool:
+        """True if weights are given, by the options as they are; a subclass may assign it."""
+        return bool(vars(self).get("_weighted", self._given()))
+
+    @weighted.setter
+    def weighted(self, value: bool) -> None:
+        vars(self)["_weighted"] = value
 
     def _given(self) -> list[tuple[str, Array]]:
         both = (("weight", self.weight), ("pos_weight", self.pos_weight))

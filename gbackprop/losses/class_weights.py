@@ -51,9 +51,14 @@ class ClassWeights(Loss):
         self.label_smoothing: float = float(smoothing)
 
     @property
-    def weighted(self) -> bool:  # type: ignore[override]
-        """True if there are weights, an ignored label or smoothing."""
-        return self.weight is not None or self.ignore_index is not None or self.label_smoothing > 0
+    def weighted(self) -> bool:
+        """True if weights are given, by the options as they are; a subclass may assign it."""
+        given = self.weight is not None or self.ignore_index is not None or self.label_smoothing > 0
+        return bool(vars(self).get("_weighted", given))
+
+    @weighted.setter
+    def weighted(self, value: bool) -> None:
+        vars(self)["_weighted"] = value
 
     def describe(self) -> list[str]:
         some = [] if self.weight is None else [f"weight of shape {self.weight.shape}"]

@@ -17,11 +17,11 @@ from gbackprop.calculus.layer import Layer, Leaf
 from gbackprop.calculus.residual import residual_columns
 from gbackprop.calculus.signals import AVERAGE, EXACT, GRADIENT, RESIDUAL, Columns, MonteCarlo, Signals, Stack
 from gbackprop.losses.base import Loss
-from gbackprop.plain import GRADIENT_SUM, Plan, batch_of, complete, plan_of, weighted
+from gbackprop.plain import GRADIENT_SUM, SHIPPED, Plan, batch_of, complete, plan_of, weighted
 from gbackprop.plain.branching import Arriving, Branching, Found
 from gbackprop.quantities.base import Quantity
 from gbackprop.quantities.result import Result
-from gbackprop.quantities.rows import with_rows
+from gbackprop.quantities.rows import copied, with_rows
 
 
 def reference(
@@ -127,10 +127,9 @@ class Sweep(AtLoss):
         arriving |= {signal: (columns.values, columns.sign) for signal, columns in signals.stack}
         jacobians = leaf.layer.parameter_jacobians(saved) if leaf.parameters else {}
         for key, name in leaf.parameters.items():
-            for statistic in self.plan.extracted[name]:
-                if statistic.signal in arriving and statistic.only in (None, name):
-                    value = statistic.reduction.define(jacobians[key], *arriving[statistic.signal])
-                    self.found[statistic, name] = value
+            for each in self.plan.extracted[name]:
+                if each.signal in arriving and each.only in (None, name):
+                    self.found[each, name] = each.reduction.define(jacobians[key], *arriving[each.signal])
 
     def carry(self, leaf: Leaf, saved: Any, signals: Signals) -> Signals:
         """Multiply every column by Jᵀ, and compute Ḡ ← 1/N Σₙ Jₙᵀ Ḡ Jₙ."""
@@ -157,6 +156,7 @@ def finish(plan: Plan, loss: Array, output: Array, found: Found) -> Result:
     gradient = {name: found[GRADIENT_SUM, name] for name in plan.parameters}
     for quantity, statistics in plan.needs:
         shares = {name: [found.get((statistic, name), 0) for statistic in statistics] for name in plan.parameters}
+        shares = shares if quantity.__module__.startswith(SHIPPED) else copied(shares)  # which it may write into
         together = quantity.together and quantity.together(quantity, plan.scale, shares)
         values.append({n: quantity.finish(plan.scale, *s) for n, s in shares.items()} if together is None else together)
     return Result(loss * plan.scale.factor, output, gradient, asked, values, plan.loss.plain or plan.loss, plan.scale)

@@ -16,7 +16,7 @@ from gbackprop.testing.oracles import definition_of
 from gbackprop.testing.runs import Runs
 from gbackprop.testing.setting import SEED, CheckedNetwork, at_targets, values
 
-RUNS, DRAWS = 12, 256
+RUNS, DRAWS = 12, 251
 """The numbers of runs, and of draws in each, that test the expectation of a Monte-Carlo quantity."""
 
 

@@ -178,7 +178,8 @@ def _mixed(probe: Probe, name: str, rng: np.random.Generator) -> Compared:
     entries = some_of(p, rng, n * (p + d))
     (of_parameter, of_input), sign = _mixed_residual(probe, name).columns(ALL)
     both = [of_parameter.reshape(*sign.shape, p)[..., entries], of_input.reshape(*sign.shape, d)]
-    got = np.einsum("vn,vni,vnj->nij", sign, *[np.concatenate(both, 2)] * 2)
+    whole = np.concatenate(both, 2).swapaxes(0, 1)
+    got = (whole * sign.T[..., None]).swapaxes(1, 2) @ whole
 
     def carried(layer: Layer, x: np.ndarray) -> np.ndarray:
         return layer.mjp(probe.run(x, layer)[1], g)[0]

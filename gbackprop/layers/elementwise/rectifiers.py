@@ -286,7 +286,7 @@ class CELU(ELU):
 
     @property
     def rate(self) -> float:  # type: ignore[override]
-        """1/α, by which the exponent is multiplied."""
+        """The factor of the exponent, 1/α."""
         return 1 / self.alpha
 
 

@@ -249,7 +249,7 @@ class Select(_Part):
 
     @property
     def part(self) -> int:
-        """The index, as a part of the axis."""
+        """The part of the axis: its index."""
         return self.index
 
     def describe(self) -> str:

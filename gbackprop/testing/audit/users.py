@@ -100,11 +100,9 @@ def _output_shape(asked: Asked, layer: Layer, shape: Shape) -> Shape | None:
 
 
 def _inputs(layer: Layer, shape: Shape, rng: np.random.Generator) -> np.ndarray:
-    """Draw a batch: of normal numbers, or of indices for a layer, or a network's first one, that takes integers."""
-    first = next((part for _, part in layer.named_layers()), layer)
-    if first.takes == "integers":
-        return rng.integers(0, getattr(first, "num_embeddings", 2), shape)
-    return rng.standard_normal(shape)
+    """Draw a batch: of normal numbers, or of indices where a layer takes integers."""
+    sizes = [getattr(part, "num_embeddings", 2) for _, part in layer.named_layers() if part.takes == "integers"]
+    return rng.integers(0, min(sizes), shape) if sizes else rng.standard_normal(shape)
 
 
 def _says_what_it_takes(layer: Layer, shape: Shape) -> bool:

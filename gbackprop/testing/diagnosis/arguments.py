@@ -56,7 +56,7 @@ def of_arrays(arguments: Arguments) -> Iterator[Edit]:
     for part in [part for part in arguments if isinstance(part, (Probe, LossProbe))][:1]:
         for name, title in GIVEN.items():
             for words, (cost, change) in ARRAYS.items() if isinstance(getattr(part, name, None), np.ndarray) else ():
-                yield cost + 0.3 * (name in ("x", "output")), f"{title} {words}", on_probe(name, change)
+                yield cost + 0.5 * (name in ("x", "output")), f"{title} {words}", on_probe(name, change)
         for op in operations(part.x.shape) if isinstance(part, Probe) else ():
             if op.closed:
                 yield op.cost + 0.3, f"the input had {op.words}", on_probe("x", op.change)

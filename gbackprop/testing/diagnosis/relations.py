@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations, combinations_with_replacement
-from time import process_time
 
 import numpy as np
 
 from gbackprop.testing.diagnosis.arrays import ArrayOperation, operations
+from gbackprop.testing.diagnosis.deadline import Deadline
 from gbackprop.testing.diagnosis.numbers import OPPOSITE, UNNAMED, factor, recognized
 from gbackprop.testing.diagnosis.screening import Two, compounds, screened
 from gbackprop.testing.diagnosis.terms import Terms, basic, library, plain
@@ -46,7 +46,7 @@ class Found:
 class Relations:
     """Both sides of a claim in all trials, and what they are related by."""
 
-    def __init__(self, trials: Sequence[Trial], deadline: float, sound: Sequence[Trial] = ()) -> None:
+    def __init__(self, trials: Sequence[Trial], deadline: Deadline, sound: Sequence[Trial] = ()) -> None:
         self.trials, self.deadline, self.sound = trials, deadline, sound  # where the claim holds, and must go on to
         self.wrong = list(dict.fromkeys(name for trial in trials for name in trial.wrong()))
         self.views: dict[tuple[int, str], Terms] = {}
@@ -64,7 +64,7 @@ class Relations:
             kinds = ("zeros",)  # any multiple of what is got would do
         for kind in kinds:
             found = list(filter(None, getattr(self, kind)())) or self._apart(kind)
-            if found or process_time() > self.deadline:
+            if found or self.deadline.passed:
                 return found
         return []
 
@@ -84,7 +84,7 @@ class Relations:
     def changes(self) -> Iterator[ArrayOperation]:
         """Yield the changes of an array of the shape of what is wrong, until there is no time left."""
         for change in operations(self.trials[0].parts[self.wrong[0]][0].shape):
-            if process_time() > self.deadline:
+            if self.deadline.passed:
                 return
             yield change
 
@@ -161,7 +161,8 @@ class Relations:
                  if all(each.get(name, 1) not in (0, 1) for each in drawn)}  # fmt: skip
         powers: dict[str, float] = {"divided by {}": 1, "divided by √{}": 0.5, "divided by {}²": 2,
                                     "multiplied by {}": -1, "multiplied by √{}": -0.5, "multiplied by {}²": -2}
-        return {words.format(name): size**power for name, size in sizes.items() for words, power in powers.items()}
+        some = {name: list(powers.items())[:: 3 if name == "M" else 1] for name in sizes}  # M is the same in all trials
+        return {words.format(name): size**power for name, size in sizes.items() for words, power in some[name]}
 
     def changed(self) -> Iterator[Found | None]:
         """A change that is missing, or superfluous; or a factor in a region."""
@@ -189,7 +190,7 @@ class Relations:
         last, name, seen = self.trials[-1], self.wrong[0], list[np.ndarray]()
         views = [(title, view) for title, view in self.library(last, name).items() if title[0] == "["]
         for title, view in sorted(views, key=lambda each: " > 0]" not in each[0]):
-            if process_time() > self.deadline or any(np.array_equal(view, other) for other in seen):
+            if self.deadline.passed or any(np.array_equal(view, other) for other in seen):
                 continue
             seen.append(view)
             there, elsewhere = (self.held(partial(self._region, title, at), "{and c}", 1.1, True)
@@ -267,7 +268,7 @@ class Relations:
         for side in (0, 1):
             each = [self.held(lambda t, n, make=make, side=side: (
                 _fitted(make(t, n), t.parts[n][side]), t.parts[n][side]
-            ), words + "{and c}", 0) for words, make in arrays.items() if process_time() < self.deadline]  # fmt: skip
+            ), words + "{and c}", 0) for words, make in arrays.items() if not self.deadline.passed]  # fmt: skip
             found = min(filter(None, each), key=lambda one: one.cost, default=None)
             if found is None:
                 break
@@ -306,7 +307,7 @@ class Relations:
     def compounds(self) -> Iterator[Found | None]:
         """Terms that are products of four named arrays, or of some and a sum or difference of two."""
         first, name = self.trials[-1], self.wrong[0]
-        if len(self.wrong) > 6 or process_time() > self.deadline:
+        if len(self.wrong) > 6 or self.deadline.passed:
             return
         views = plain(self.library(first, name), first.terms)
         same = {key: size for key, size in first.sizes.items() if all(t.sizes.get(key) == size for t in self.trials)}

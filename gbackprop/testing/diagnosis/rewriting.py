@@ -6,7 +6,6 @@ import copy
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from time import process_time
 from types import FunctionType
 from typing import Any
 
@@ -16,6 +15,7 @@ from gbackprop.array import is_array
 from gbackprop.calculus.state import digest
 from gbackprop.testing.diagnosis.arguments import Change
 from gbackprop.testing.diagnosis.care import wrapped
+from gbackprop.testing.diagnosis.deadline import Deadline
 from gbackprop.testing.diagnosis.relations import Found
 from gbackprop.testing.diagnosis.source import edits_of, functions_of
 from gbackprop.testing.diagnosis.trials import Sides, Trial, holds, largest, parts_of, sides
@@ -48,7 +48,7 @@ def rewritten(trials: Sequence[Trial], sound: Sequence[Trial], method: str, seco
     parts = method.split(".")  # "0.y.weight.per_sample", of a layer in a graph
     methods = [".".join(parts[i:]) for i in sorted({0, max(0, len(parts) - 2), len(parts) - 1})]
     methods += [f"_{method}", *OF_OPERATORS] if method in ("matvec", "matmat", "rmatvec") else []
-    end, left = process_time() + seconds, iter(range(EDITS))
+    end, left = Deadline(seconds), iter(range(EDITS))
     for name in (*methods, *[INDIRECT] * (len(parts) > 1)) if trials else ():
         call = _called(trials[0], name)
         if call is None:
@@ -57,7 +57,7 @@ def rewritten(trials: Sequence[Trial], sound: Sequence[Trial], method: str, seco
         for called, function, of in functions_of(call.owner, call.name):
             most = np.inf
             for cost, words, new in edits_of(function, of):
-                if process_time() > end or next(left, None) is None:
+                if end.passed or next(left, None) is None:
                     return
                 if cost > most:
                     break
@@ -109,10 +109,10 @@ class _Call:
 def _called(trial: Trial, method: str) -> _Call | None:
     """Return the first call of a method; None if there is none, it is no method of a class, or the claim is slow."""
     seen: list[_Call] = []
-    begun = process_time()
+    end = Deadline(SLOW)
     with suppress(Exception):  # there is no such method of the subject
         holds(trial.at(wrapped(method, partial(_noted, seen))))
-    return seen[0] if seen and process_time() - begun <= SLOW else None
+    return seen[0] if seen and not end.passed else None
 
 
 def _mends(trials: Sequence[Trial], sound: Sequence[Trial], change: Change) -> bool:

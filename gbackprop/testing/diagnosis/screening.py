@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import combinations, combinations_with_replacement, islice
-from time import process_time
 from typing import Any
 
 import numpy as np
 
+from gbackprop.testing.diagnosis.deadline import Deadline
 from gbackprop.testing.diagnosis.terms import Terms
 
 Two = tuple[np.ndarray, np.ndarray]
@@ -24,7 +24,7 @@ NEAR = 1e-11
 """The square of the sine between products of terms that are taken to be multiples of each other, before a test."""
 
 
-def screened(sides: Two, views: Terms, deadline: float) -> list[tuple[int, list[str], float]]:
+def screened(sides: Two, views: Terms, deadline: Deadline) -> list[tuple[int, list[str], float]]:
     """Return the cheapest of what holds at some entries: a factor and divisor (-1), or a term times 1, got or expected.
 
     A term is a product of two or three views. Sines between all of them and what is missing are matrix products.
@@ -39,7 +39,7 @@ def screened(sides: Two, views: Terms, deadline: float) -> list[tuple[int, list[
     for side, weight in enumerate((np.ones_like(g), g, w)):
         found += [(side, pair) for pair in _pairs(weight * rows, rows, w - g)]
         for c, row in enumerate(rows) if side == 0 or len(rows) < 150 else ():
-            if process_time() > deadline:
+            if deadline.passed:
                 break
             found += [(side, (*pair, c)) for pair in _pairs(weight * row * rows, rows, w - g)]
     costs = list(map(_cost, names))

@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain, islice
 from math import prod
-from time import process_time
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from gbackprop.calculus.walk import upwards
 from gbackprop.testing.diagnosis.arguments import Change, of_arrays, of_definitions, on_probe, on_subject
 from gbackprop.testing.diagnosis.arrays import ENTRIES
 from gbackprop.testing.diagnosis.care import inherited, of_care, of_methods, wrapped
+from gbackprop.testing.diagnosis.deadline import Deadline
 from gbackprop.testing.diagnosis.options import of_defaults, of_leaves, of_options, with_option, with_parameter
 from gbackprop.testing.diagnosis.relations import ZERO, Found, Relations
 from gbackprop.testing.diagnosis.rewriting import rewritten
@@ -84,7 +84,7 @@ class _Search:
 
     def __init__(self, check: Check, subject: Any, method: str, claim: str) -> None:
         self.check, self.subject, self.method, self.claim = check, subject, method, claim
-        self.deadline = process_time() + SECONDS
+        self.deadline = Deadline(SECONDS)
         trials = list(islice(trials_of(check, subject, method, claim), TRIALS))
         other = trials[0].with_other_reduction(check, subject, method, claim) if trials else None
         others = [] if other is None else [other]
@@ -111,7 +111,7 @@ class _Search:
         is_subject = self.trials[0].evaluation.arguments and not isinstance(self.subject, LinearOperator)
         for kind in kinds if is_subject else (kinds[2], kinds[8]):  # others need a layer, loss or quantity
             found += list(filter(None, kind()))
-            if not all(any(word in each.words for word in CHANCE) for each in found) or process_time() > self.deadline:
+            if not all(any(word in each.words for word in CHANCE) for each in found) or self.deadline.passed:
                 break
         return found if min((each.cost for each in found), default=0) <= NAMED else [*found, *self.rewrites]
 
@@ -128,7 +128,7 @@ class _Search:
         if (judged and self.method != "curvature") or self._holds(wrapped(self.method)):
             return  # or the claim is not on that method
         for cost, words, change in of_care(self.method, self.probe):
-            if process_time() > self.deadline:
+            if self.deadline.passed:
                 return
             if self._holds(change):
                 yield Found(cost, f"right if {words}")
@@ -150,7 +150,7 @@ class _Search:
         arguments = self.trials[0].evaluation.arguments
         edits = chain(of_arrays(arguments), of_methods(self.method, arguments)) if self.relations.wrong else ()
         for cost, words, change in edits:
-            if process_time() > self.deadline:
+            if self.deadline.passed:
                 return
             there = _once(lambda t, c=change: parts_of(sides(t.at(c))))
             yield from (self._right(cost, words, there), self._ignored(cost, words, there))
@@ -162,21 +162,20 @@ class _Search:
         kinds = {(0,): "column", (1,): "sample", tuple(several[3:]): "position", tuple(several[2:-1]): "position"}
         for axes, kind in kinds.items() if self.relations.wrong and several else ():
             words = f"it were asked for of each {kind} alone, and summed"
-            if axes and process_time() < self.deadline:
+            if axes and not self.deadline.passed:
                 summed = _once(lambda t, axes=axes: _summed_apart(t, axes))
                 yield from (self._ignored(1.5, words, summed), self._right(1.5, words, summed))
 
     @cached_property
     def rewrites(self) -> list[Found]:
         """Edits of the source; the time for others starts again where these end."""
-        begun = process_time()
+        begun = Deadline(0)
         drawn = any(trial.compared is not None and trial.compared.draws for trial in self.trials)
         wanted = [want for trial in self.trials for _, want in trial.parts.values()]
         judged = self.relations.wrong and not drawn and any(map(largest, wanted))  # where many an edit holds by chance
         judged = judged and not any(word in self.claim for word in (*CONDUCT, "form"))
         found = [*rewritten(self.trials if judged else [], self.sound, self.method, SECONDS)]
-        self.deadline += process_time() - begun
-        self.relations.deadline = self.deadline
+        self.deadline.put_off(begun)
         return found
 
     def inherited(self) -> Iterator[Found | None]:
@@ -198,7 +197,7 @@ class _Search:
         sizes = [size for size in scalars_of(layer).values() if size > 0]
         numbers = {one / other for one in sizes for other in (1, *sizes)} - {1.0}
         for cost, words, leaves in of_leaves(leaves_of(layer, self.probe.x.shape[1:]), numbers):
-            if process_time() > self.deadline:
+            if self.deadline.passed:
                 return
             yield self.relations.held(
                 lambda t, n, leaves=leaves: (_output(leaves, t), t.parts[n][1]), f"right if {words}{{and c}}", cost
@@ -235,7 +234,7 @@ class _Search:
     def optional(self) -> Iterator[Found | None]:
         """Edits of the options and parameters of the subject."""
         for cost, words, change in of_options(self.subject) if self.method != "draw" else ():  # as is the density
-            if process_time() > self.deadline:
+            if self.deadline.passed:
                 return
             if not self.relations.wrong:
                 if self._holds(on_subject(change)):

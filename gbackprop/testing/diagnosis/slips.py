@@ -22,7 +22,8 @@ AXES = "0", "1", "-1", "-2", "2", "None", "(0, 1)", "(1, 2)", "(-2, -1)"
 """Values of an argument ``axis``."""
 
 SWAPPED: dict[type[ast.AST], tuple[type[Any], ...]] = {
-    ast.Add: (ast.Sub, ast.Mult), ast.Sub: (ast.Add,), ast.Mult: (ast.Div, ast.Add), ast.Div: (ast.Mult,),
+    ast.Add: (ast.Sub, ast.Mult), ast.Sub: (ast.Add,), ast.Mult: (ast.Div, ast.Add, ast.MatMult),
+    ast.MatMult: (ast.Mult,), ast.Div: (ast.Mult,),
     ast.FloorDiv: (ast.Mult, ast.Mod), ast.Mod: (ast.FloorDiv,), ast.Pow: (ast.Mult,),
     ast.Lt: (ast.GtE, ast.LtE), ast.LtE: (ast.Gt, ast.Lt), ast.Gt: (ast.LtE, ast.GtE), ast.GtE: (ast.Lt, ast.Gt),
     ast.Eq: (ast.NotEq,), ast.NotEq: (ast.Eq,),
@@ -86,6 +87,8 @@ def _calls(node: ast.Call) -> Iterator[Instead]:
         load = ast.Load()
         new = ast.Attribute(func.value, other, load) if isinstance(func, ast.Attribute) else ast.Name(other, load)
         yield 1.0, ast.Call(new, node.args, node.keywords)
+    if name == "range":
+        yield 1.0, ast.Call(ast.Name("reversed", ast.Load()), [node], [])
     if isinstance(func, ast.Attribute) and name in REDUCTIONS:
         text = ast.unparse(func.value)
         yield 1.1, f"({text}).{name}(tuple(range(1, ({text}).ndim)))"

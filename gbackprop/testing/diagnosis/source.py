@@ -14,6 +14,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -28,6 +29,9 @@ Edited = tuple[float, Callable[[], str], FunctionType]
 
 CHUNK, CHOICE = 100, "__edit__"
 """The edits at one place that are compiled together, and the name of the number that says which one is run."""
+
+LOCAL = {"super", "locals", "vars", "dir"}
+"""Functions of the function that they stand in."""
 
 NO_CHOICE = ast.stmt, ast.keyword, ast.Slice
 """Nodes for which no call can stand."""
@@ -46,12 +50,16 @@ UNSAFE = {"open", "exec", "eval", "system", "remove", "unlink", "rmtree", "renam
 """Names of functions that do more than compute."""
 
 FORMS = {"{}": 0.0, "1 - {}": 0.15, "{} ** 2": 0.15, "np.sqrt({})": 0.2, "{} + 1": 0.2, "1 - {} ** 2": 0.25,
-         "np.log({})": 0.25}  # fmt: skip
+         "np.log({})": 0.25, "np.sign({})": 0.25}  # fmt: skip
 """Factors and terms made of an expression, with their cost beside it."""
+
+OF_ARGUMENTS = {"np.sqrt({})": 1.2, "{} ** 2": 1.2, "np.abs({})": 1.3, "-{}": 1.25}
+"""Functions of an argument, in its place wherever it stands, with their cost."""
 
 AROUND = {"-{}": 1.0, "2 * {}": 1.2, "{} / 2": 1.2, "1 - {}": 1.1, "{} ** 2": 1.2, "np.sqrt({})": 1.2,
           "np.abs({})": 1.2, "np.minimum(1, {})": 1.2, "np.maximum(0, {})": 1.2, "np.exp({})": 1.3, "np.log({})": 1.3,
-          "np.swapaxes({}, -1, -2)": 1.2, "np.swapaxes({}, 0, 1)": 1.3, "{}[..., ::-1]": 1.3}  # fmt: skip
+          "{} + 1": 1.2, "{} - 1": 1.2, "np.swapaxes({}, -1, -2)": 1.2, "np.swapaxes({}, 0, 1)": 1.3,
+          "{}[..., ::-1]": 1.3}  # fmt: skip
 """Expressions made of a term alone, with their cost."""
 
 
@@ -125,6 +133,8 @@ class _Edits:
         self.module.body[0].body = [tree]  # type: ignore[attr-defined]
         ast.fix_missing_locations(self.module)
         self.scope = {"np": np, **function.__globals__}
+        named = any(isinstance(node, ast.NamedExpr) for node in ast.walk(tree))  # in a lambda, of that alone
+        self.alone = named or bool(LOCAL & set(_names(function.__code__)))
 
     def made(self) -> Iterator[Edited]:
         """Yield the edited functions."""
@@ -138,6 +148,11 @@ class _Edits:
                 found += [(cost, place, new, stmt) for cost, new in of_statement(stmt)]
         at: dict[_Place, dict[str, Any]] = {}  # what may stand at each place, the cheapest first
         several = []
+        begin = _Place(self.tree, "body", 0, False)
+        for name, (form, cost) in product(self._given(), OF_ARGUMENTS.items()):
+            new = ast.parse(f"if True:\n    {name} = {form.format(name)}").body[0]
+            new.body.append(begin.node)  # type: ignore[attr-defined]
+            found.append((cost, begin, new, begin.node))
         for cost, place, new, stmt in sorted(found, key=lambda each: each[0]):
             others = at.setdefault(place, {"": _text(place.node)})
             text = _spelled(new)
@@ -155,7 +170,7 @@ class _Edits:
     def _several(self, place: _Place, waiting: list[Any]) -> list[FunctionType | None]:
         """Return the functions of the next edits at a place, taken out of those that wait; None where there is none."""
         many, waiting[:CHUNK] = waiting[:CHUNK], []
-        if not isinstance(place.node, NO_CHOICE) and "super" not in self.function.__code__.co_names:
+        if not isinstance(place.node, NO_CHOICE) and not self.alone:
             code = self._compiled(place, many)
             if code is not None:
                 return [self._function(code, number) for number in range(len(many))]
@@ -187,6 +202,8 @@ class _Edits:
     def _words(self, place: _Place, new: Any, stmt: ast.stmt) -> str:
         """Return what an edit changes: the statement, or of a long one the node alone."""
         before, node = _text(stmt), place.node
+        if isinstance(new, ast.If) and new.body[1:] == [stmt]:  # an argument, from the first statement on
+            return f"`{ast.unparse(new.body[0]).replace(' = ', '` were `', 1)}`"
         new = _parsed(new) if isinstance(new, str) else new
         place.put(new)
         after = _text(place.node if node is stmt else stmt)
@@ -194,6 +211,12 @@ class _Edits:
         if max(len(before), len(after)) > LONG and node is not stmt:
             before, after = _text(node), _text(new)
         return f"`{before}` were `{after}`" if after != "pass" else f"there were no `{before}`"
+
+    def _given(self) -> list[str]:
+        """Return the arguments that are read as they are."""
+        names = [node for node in ast.walk(self.tree) if isinstance(node, ast.Name)]
+        read = {node.id for node in names if isinstance(node.ctx, ast.Load)}
+        return [arg.arg for arg in self.tree.args.args if arg.arg in read and arg.arg != "self"]
 
     def _instead(self, place: _Place) -> Iterator[Instead]:
         """Yield what may stand at a place."""

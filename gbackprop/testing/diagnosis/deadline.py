@@ -1,0 +1,27 @@
+"""Times after which a search ends."""
+
+from __future__ import annotations
+
+from time import perf_counter, process_time
+
+WAITING = 4.0
+"""Seconds of the clock for each of the processor."""
+
+
+class Deadline:
+    """A time after which nothing more is tried: some seconds of the processor, or a few times as many of the clock.
+
+    A machine that does something else, too, finds the same; a method that waits comes to an end.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.ends = process_time() + seconds, perf_counter() + WAITING * seconds
+
+    @property
+    def passed(self) -> bool:
+        """True after it."""
+        return process_time() > self.ends[0] or perf_counter() > self.ends[1]
+
+    def put_off(self, since: Deadline) -> None:
+        """Move it by the time since a deadline of no seconds was made."""
+        self.ends = self.ends[0] + process_time() - since.ends[0], self.ends[1] + perf_counter() - since.ends[1]

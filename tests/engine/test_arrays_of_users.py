@@ -1,0 +1,112 @@
+"""Arrays that a user's code writes into, or stores: other results have their own."""
+
+import numpy as np
+import pytest
+
+import gbackprop as gb
+from gbackprop import layers, losses
+from gbackprop import quantities as q
+from gbackprop.calculus.jacobian import ParameterJacobian
+from gbackprop.calculus.signals import EXACT, GRADIENT
+from gbackprop.layers import Layer
+from gbackprop.quantities import Quantity, Statistic
+
+RNG = np.random.default_rng(0)
+X, Y = RNG.standard_normal((4, 3)), np.array([0, 1, 1, 0])
+
+
+class Twice(Quantity):
+    """2 diag(GGN), in the memory of the diagonal."""
+
+    name, scale, needs = "twice", "2 R Σ diag(Jᵀ H J)", (Statistic("square", EXACT),)
+
+    def finish(self, scale, square):
+        square *= 2
+        return square
+
+
+class Clipped(Quantity):
+    """The gradient, clipped in its memory."""
+
+    name, scale, needs = "clipped", "the gradient within ±0.01", (Statistic("sum", GRADIENT),)
+
+    def finish(self, scale, gradient):
+        return np.clip(gradient, -0.01, 0.01, out=gradient)
+
+
+class Centered(Quantity):
+    """The moments, of which the mean is written over."""
+
+    name, scale, needs = "centered", "Σ (∇ℓₙ − mean)²", (Statistic("moments", GRADIENT),)
+
+    def finish(self, scale, moments):
+        moments.mean[...] = 0
+        moments.centered[...] += 1
+        return moments.centered
+
+
+@pytest.mark.parametrize("call", [gb.backward, gb.reference])
+def test_a_formula_that_writes_changes_no_other_result(call):
+    network = gb.Sequential(layers.Linear(3, 2), rng=0, dtype="float64")
+    alone = call(network, losses.CrossEntropyLoss(), X, Y, q.DiagGGN(), q.Variance())
+    for own in ((Twice(), Clipped(), Centered()), (Centered(), Clipped(), Twice())):
+        found = call(network, losses.CrossEntropyLoss(), X, Y, *own[:2], q.DiagGGN(), q.Variance(), own[2])
+        for name in alone.gradient:
+            np.testing.assert_array_equal(found.gradient[name], alone.gradient[name])
+            np.testing.assert_array_equal(found["diag_ggn"][name], alone["diag_ggn"][name])
+            np.testing.assert_array_equal(found["variance"][name], alone["variance"][name])
+            np.testing.assert_array_equal(found["twice"][name], 2 * alone["diag_ggn"][name])
+            assert not np.shares_memory(found["twice"][name], found["diag_ggn"][name])
+
+
+class Stored(ParameterJacobian):
+    """A Jacobian that computes its sum once."""
+
+    def __init__(self, x):
+        self.x, self.sums = x, []
+
+    def per_sample(self, mat):
+        return mat * self.x
+
+    def sum(self, mat, sign=None):
+        self.sums = self.sums or [super().sum(mat, sign)]
+        return self.sums[0]
+
+
+class Gain(Layer):
+    kronecker_factors = "a gain of each feature is no matrix"
+
+    def parameter_shapes(self):
+        return {"gain": (3,)}
+
+    def draw(self, rng):
+        return {"gain": np.ones(3)}
+
+    def output_shape(self, shape):
+        return shape
+
+    def forward(self, x):
+        return self.parameters["gain"] * x, x
+
+    def jmp(self, x, mat):
+        return self.parameters["gain"] * mat
+
+    mjp = jmp
+
+    def parameter_jacobians(self, x):
+        return {"gain": Stored(x)}
+
+
+class Mean(Quantity):
+    """The mean of the individual gradients, R Σ ∇ℓₙ / N."""
+
+    name, scale, needs = "mean", "1/N Σ R ∇ℓₙ", (Statistic("sum", GRADIENT, mean=True),)
+
+
+@pytest.mark.parametrize("call", [gb.backward, gb.reference])
+def test_a_mean_is_no_division_of_what_a_jacobian_stores(call):
+    network = gb.Sequential(Gain(), rng=0, dtype="float64")
+    found = call(network, losses.MSELoss("sum"), X, 0 * X, Mean())
+    want = 2 * (X * X).sum(0)
+    np.testing.assert_allclose(found.gradient["0.gain"], want, rtol=1e-14)
+    np.testing.assert_allclose(found["mean"]["0.gain"], want / 4, rtol=1e-14)
