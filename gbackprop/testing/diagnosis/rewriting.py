@@ -78,6 +78,16 @@ class _Call:
         self.array, self.result = result, _numbers(result)
         self.tried = {self.result}
         self.is_linear = _is_linear(getattr(owner, name), given)
+        self.invalid: Any = "ignore" if self._is_invalid() else "raise"  # NaN is no way to leave out a branch
+
+    def _is_invalid(self) -> bool:
+        """Return whether the method itself makes NaN on its way."""
+        try:
+            with np.errstate(invalid="raise"):
+                getattr(self.owner, self.name)(*copy.deepcopy(self.given), **self.named)
+        except Exception:  # it makes some, or is no method that can be called again
+            return True
+        return False
 
     def wanted(self, parts: Sides) -> list[np.ndarray]:
         """Return what a claim expects where it compares the result itself: of the parts that have its numbers."""
@@ -92,7 +102,8 @@ class _Call:
         try:
             twin = copy.deepcopy(self.owner)
             edited = change(getattr(twin, self.name), twin, self.name)
-            result = edited(*copy.deepcopy(self.given), **self.named)
+            with np.errstate(invalid=self.invalid):
+                result = edited(*copy.deepcopy(self.given), **self.named)
             if wanted and not any(_near(np.asarray(result), want) for want in wanted):
                 return False
             got = _numbers(result)
