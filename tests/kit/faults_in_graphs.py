@@ -173,6 +173,7 @@ FAULTS = [
     Fault(Branching, "append", "no mixed columns at the input", without_the_input, graph, "BatchDiagHessian"),
     Fault(Flow, "mixed", "none", instead(lambda self, leaf: {}), graph, "BatchDiagHessian"),
     Fault(mixed, "gradients_at_units", "wrong sign", times(-1), graph, "BatchDiagHessian"),
-    Fault(layers.PReLU, "mixed_residual", "doubled", before(with_twice_the_gradient), slopes, "BatchDiagHessian"),
+    Fault(layers.PReLU, "mixed_residual", "doubled", before(with_twice_the_gradient), slopes,
+          "1.weight.mixed_residual"),
     Fault(Nodes, "add", "tie lost", names_of_their_own, graph, "backward"),
 ]  # fmt: skip
