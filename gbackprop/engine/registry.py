@@ -293,7 +293,7 @@ class Context:
             value = form(jacobian, *arriving, self)
         elif reduction.formula is not None and REDUCTIONS.get(reduction.name) is reduction:
             value = getattr(jacobian, reduction.name)(*arriving)
-            value = value if type(jacobian).__module__.startswith(SHIPPED) else owned(value)  # it may store it
+            value = value if type(jacobian).__module__[:10] == SHIPPED else owned(value)  # it may store it
         else:  # a user's own may bear the name of any method
             return reduction.define(jacobian, *arriving)
         if reduction is SUM:

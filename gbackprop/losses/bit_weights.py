@@ -14,6 +14,8 @@ from gbackprop.losses.weights import cast, check_device, checked_weight, fits
 class BitWeights(ElementwiseLoss):
     """ℓₙ = c Σ u w y l(1) + w (1 − y) l(0) with weights u, w of each output, the same for every sample."""
 
+    _weighted: bool | None = None  # what a subclass says
+
     def __init__(
         self,
         reduction: Literal["mean", "sum"] = "mean",
@@ -29,11 +31,11 @@ class BitWeights(ElementwiseLoss):
     @property
     def weighted(self) -> bool:
         """True if weights are given, by the options as they are; a subclass may assign it."""
-        return bool(vars(self).get("_weighted", self._given()))
+        return bool(self._given()) if self._weighted is None else self._weighted
 
     @weighted.setter
     def weighted(self, value: bool) -> None:
-        vars(self)["_weighted"] = value
+        self._weighted = value
 
     def _given(self) -> list[tuple[str, Array]]:
         both = (("weight", self.weight), ("pos_weight", self.pos_weight))

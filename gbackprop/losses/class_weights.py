@@ -30,6 +30,8 @@ class ClassWeights(Loss):
     hint = " (of one-hot rows give the labels, target.argmax(1); class probabilities are floats)"
     probabilities = True
 
+    _weighted: bool | None = None  # what a subclass says
+
     def __init__(
         self,
         reduction: Literal["mean", "sum"] = "mean",
@@ -54,11 +56,11 @@ class ClassWeights(Loss):
     def weighted(self) -> bool:
         """True if weights are given, by the options as they are; a subclass may assign it."""
         given = self.weight is not None or self.ignore_index is not None or self.label_smoothing > 0
-        return bool(vars(self).get("_weighted", given))
+        return given if self._weighted is None else self._weighted
 
     @weighted.setter
     def weighted(self, value: bool) -> None:
-        vars(self)["_weighted"] = value
+        self._weighted = value
 
     def describe(self) -> list[str]:
         some = [] if self.weight is None else [f"weight of shape {self.weight.shape}"]

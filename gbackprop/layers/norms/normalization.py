@@ -32,7 +32,7 @@ class Norm(FactoredLayer, MixedLayer):
     """A normalization over sets of a sample's entries, then γ and β for each entry or channel."""
 
     centered = True
-    fixed = frozenset({"affine", "bias"})
+    fixed = frozenset({"affine"})
     formulas = {
         "forward": "y = γ x̂ + β, x̂ = z/σ, z = x − mean, σ² = mean z² + ε",
         "mjp": "(P h − m x̂)/σ, h = γ g, m = mean(h x̂), P h = h − mean h",
