@@ -40,11 +40,10 @@ EDITED = {
 COSTS = {
     1.0: ["reversed", "exchanged"],
     1.1: ["moved on by one", "moved back by one"],
-    1.2: ["squared", "square root", "square", "mean over axis 0", "the sum over axis", "diagonal",
+    1.2: ["squared", "square root", "square", "absolute value", "mean over axis 0", "the sum over axis", "diagonal",
           "mirrored", "symmetric part"],
     1.3: ["the first along axis 0 for all", "the last along axis 0 for all", "reverse order of blocks", "interleaved"],
     1.4: ["1 minus it", "clipped", "axes 0 and 1 reversed", "0 on the diagonal", "triangle"],
-    1.45: ["its absolute value"],
     1.5: ["alone, and 0", "0 for the first", "0 for the last", "summed up along axis 0", "block for all"],
     1.6: ["axes read in the order 1, 0"],
     2.0: ["its sign alone"],

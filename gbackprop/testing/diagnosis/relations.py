@@ -13,12 +13,15 @@ from itertools import combinations, combinations_with_replacement
 
 import numpy as np
 
-from gbackprop.testing.diagnosis.arrays import ArrayOperation, operations
+from gbackprop.testing.diagnosis.arrays import ABSOLUTE, ArrayOperation, operations
 from gbackprop.testing.diagnosis.deadline import Deadline
 from gbackprop.testing.diagnosis.numbers import OPPOSITE, UNNAMED, factor, recognized
 from gbackprop.testing.diagnosis.screening import Two, compounds, screened
 from gbackprop.testing.diagnosis.terms import Terms, basic, library, plain
 from gbackprop.testing.diagnosis.trials import Trial, largest
+
+LOST = 0.25
+"""The further cost of signs that were lost: there the source says better what is wrong."""
 
 Rule = Callable[[Trial, str], Two]
 """A function that makes a and b of a part in a trial."""
@@ -173,7 +176,8 @@ class Relations:
                                 f"right with this: {op.words}{{and c}}", op.cost)  # fmt: skip
             if not op.closed and not self._trivial(op, 1):
                 yield self.held(lambda t, n, f=op.change: (t.parts[n][0], f(t.parts[n][1])),
-                                f"right without this: {op.words}{{and c}}", op.cost)  # fmt: skip
+                                f"right without this: {op.words}{{and c}}",
+                                op.cost + LOST * (op.words == ABSOLUTE))  # fmt: skip
 
     def moved(self) -> Iterator[Found | None]:
         """A move by one along an axis, of which the entry that comes in is not known."""
