@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import dis
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
-from math import inf, isfinite, prod
+from math import inf, isfinite
 from numbers import Integral, Real
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from gbackprop.array import FLOAT_NAMES, FLOATS, Array, all_finite, available_memory, bounds, device_of, is_array
-from gbackprop.base.errors import TooLargeError, UnsupportedError
+from gbackprop.array import FLOAT_NAMES, FLOATS, Array, all_finite, bounds, device_of, is_array
+from gbackprop.base.errors import UnsupportedError
 
 NO_ARGUMENTS = inspect.Signature([inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)])
-
-MANY_DRAWS = 2**24
-"""Number of random numbers up to which the free memory is not looked up."""
-
-
-KFRA_COPIES = 7
-"""Largest number of [D, D] matrices that KFRA's largest step needs at once, as measured: Ḡ, Ḡ J, its transpose, Jᵀ Ḡ J,
-and temporary arrays of a layer's product."""
-
 
 SHIPPED = "gbackprop."
 """The prefix of the modules whose classes are shipped."""
@@ -200,15 +191,6 @@ def feature_axis(name: str, axis: Any) -> int:
     return int(axis)
 
 
-def size(nbytes: float) -> str:
-    """Format a number of bytes with its unit."""
-    for unit in ("B", "KiB", "MiB"):
-        if nbytes < 1024:
-            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
-        nbytes /= 1024
-    return f"{nbytes:.1f} GiB"
-
-
 def check_same(name: str, x: Array, other_name: str, other: Array, dtype: bool = True) -> None:
     """Check that `x` is on the device of `other` and, if `dtype` is true, has its dtype."""
     if device_of(x) != device_of(other):
@@ -249,26 +231,11 @@ def number(
 def generator(rng: Any) -> np.random.Generator:
     """Return a Generator made from None, an int or a Generator."""
     try:
-        if isinstance(rng, bool | np.bool_):  # which NumPy takes as the seed 0 or 1
+        if isinstance(rng, bool):  # which NumPy takes as the seed 0 or 1
             raise TypeError
         return np.random.default_rng(rng)
     except (TypeError, ValueError) as error:
         raise type(error)(f"rng: expected None, an integer of at least 0 or a Generator, got {rng!r}") from None
-
-
-def check_draws(quantity: Any, loss: Any, mc_samples: int, batch_shape: tuple[int, ...]) -> None:
-    """Check that the random numbers of a Monte-Carlo quantity fit into memory, from the size of one sample's."""
-    one = loss.noise((1, *batch_shape[1:]), 1, np.random.default_rng(0)).nbytes
-    what = f"{quantity!r} draws {mc_samples} pseudo-targets for each of {batch_shape[0]} samples: random numbers of"
-    rest = " (fewer mc_samples, or the mean over several calls)"
-    check_memory("cpu", mc_samples * batch_shape[0] * one, what, rest)
-
-
-def check_memory(device: str, needed: int, what: str, rest: str = "") -> None:
-    """Check that so many bytes are free on a device; raise a TooLargeError, `what` and their number, otherwise."""
-    free = available_memory(device)
-    if needed > free:
-        raise TooLargeError(f"{what} {size(needed)}, with {size(free)} free{rest}")
 
 
 def check_within(name: str, x: Array, domain: tuple[float, float], ends: bool) -> None:
@@ -303,20 +270,6 @@ def check_targets(name: str, targets: Array, loss: Any, x: Array, batch_shape: t
         for m, target in enumerate(targets):
             loss.check_target(f"{name}[{m}]", target, x, batch_shape)
         raise
-
-
-def check_average(leaves: Sequence[Any], x: Array) -> None:
-    """Check that KFRA's largest matrices, [D, D] with D the size of a layer's output, fit into memory."""
-    largest = max(leaves, key=lambda leaf: prod(leaf.output_shape), default=None)
-    if largest is None:
-        return
-    d = prod(largest.output_shape)
-    nbytes, free = d * d * x.dtype.itemsize, available_memory(device_of(x))
-    if KFRA_COPIES * nbytes > free:
-        raise TooLargeError(
-            f"KFRA needs the averaged curvature at the output of {largest}: a [{d}, {d}] matrix of {size(nbytes)}, "
-            f"{KFRA_COPIES} times, with {size(free)} free"
-        )
 
 
 def unpacked(where: str, made: Any) -> tuple[Array, Any]:

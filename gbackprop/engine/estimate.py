@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gbackprop.array import Array, array_module, device_of, is_array
-from gbackprop.base.checks import KFRA_COPIES, size
+from gbackprop.base.memory import KFRA_COPIES, size
 from gbackprop.calculus.gram import Pairs
 from gbackprop.calculus.layer import INPUT, Layer, Leaf
 from gbackprop.calculus.signals import AVERAGE, GRADIENT, SAMPLES

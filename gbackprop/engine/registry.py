@@ -16,12 +16,12 @@ from typing import Any
 
 from gbackprop.array import Array
 from gbackprop.base.checks import SHIPPED
+from gbackprop.calculus.copies import owned
 from gbackprop.calculus.jacobian import REDUCTIONS, ParameterJacobian, Reduction, congruence
 from gbackprop.calculus.layer import Layer, Leaf
 from gbackprop.calculus.views import Viewed
 from gbackprop.calculus.walk import last_taken
 from gbackprop.engine.memory import Allocator
-from gbackprop.quantities.rows import owned
 
 Function = Callable[..., Any]
 
@@ -293,7 +293,8 @@ class Context:
             value = form(jacobian, *arriving, self)
         elif reduction.formula is not None and REDUCTIONS.get(reduction.name) is reduction:
             value = getattr(jacobian, reduction.name)(*arriving)
-            value = value if type(jacobian).__module__[:10] == SHIPPED else owned(value)  # it may store it
+            ours = jacobian.__module__.startswith(SHIPPED) and reduction.name not in vars(jacobian)
+            value = value if ours else owned(value)  # another's may be stored, as in `Reduction.define`
         else:  # a user's own may bear the name of any method
             return reduction.define(jacobian, *arriving)
         if reduction is SUM:

@@ -82,7 +82,8 @@ class Loss(Constructed):
         """Return R for a batch of N samples with targets (N, ...), already checked.
 
         It is 1 for "sum" and 1/N for "mean". A loss that is `weighted` may divide by the sum of its targets' weights,
-        which `check_loss` takes to be the sum of what each sample gives alone.
+        which `check_loss` takes to be the sum of what each sample gives alone. Batches are merged by it: an R that
+        does not add up so is a ValueError at the first call.
         """
         return 1 / batch if self.reduction == "mean" else 1.0
 

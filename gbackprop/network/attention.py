@@ -69,6 +69,7 @@ class MultiheadAttention(Expanded):
     """
 
     own = frozenset({"in_proj_weight", "in_proj_bias"})
+    fixed = frozenset({"embed_dim", "num_heads", "dropout", "bias", "is_causal"})
 
     def __init__(
         self,
@@ -167,6 +168,8 @@ class TransformerEncoderLayer(Expanded):
 
     Source: Vaswani et al. 2017; `norm_first`: Xiong et al. 2020.
     """
+
+    fixed = frozenset({"dim_feedforward", "dropout", "norm_first", "bias"})
 
     def __init__(
         self,

@@ -18,8 +18,6 @@ class Expanded(Container):
     Parameters of the children in `own` have the container's own path before their names: "0.weight_ih_l0".
     """
 
-    fixed = frozenset({"activation", "bias", "bidirectional", "dim_feedforward", "dropout", "embed_dim", "hidden_size",
-                       "input_size", "is_causal", "norm_first", "num_heads", "num_layers"})  # fmt: skip
     features: int
     """The size of the last axis of inputs."""
 

@@ -17,11 +17,11 @@ from gbackprop.calculus.layer import Layer, Leaf
 from gbackprop.calculus.residual import residual_columns
 from gbackprop.calculus.signals import AVERAGE, EXACT, GRADIENT, RESIDUAL, Columns, MonteCarlo, Signals, Stack
 from gbackprop.losses.base import Loss
-from gbackprop.plain import GRADIENT_SUM, SHIPPED, Plan, batch_of, complete, plan_of, weighted
+from gbackprop.plain import GRADIENT_SUM, SHIPPED, Plan, batch_of, complete, copied, plan_of, weighted
 from gbackprop.plain.branching import Arriving, Branching, Found
 from gbackprop.quantities.base import Quantity
 from gbackprop.quantities.result import Result
-from gbackprop.quantities.rows import copied, with_rows
+from gbackprop.quantities.rows import with_rows
 
 
 def reference(

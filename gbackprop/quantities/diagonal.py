@@ -58,7 +58,7 @@ class Sampled(Quantity):
     """
 
     of_batch = ("targets", "signal")
-    fixed = frozenset({"mc_samples", "targets", "signal", "fisher", "sharing", "joint_bias"})
+    fixed = frozenset({"mc_samples", "targets", "signal"})
 
     def __init__(self, mc_samples: int = 1, targets: Array | None = None) -> None:
         positive(f"{type(self).__name__}, mc_samples", mc_samples)

@@ -25,7 +25,7 @@ from gbackprop.kronecker.eigenbasis import eigenbasis
 from gbackprop.quantities.base import Quantity, Scale, Statistic
 from gbackprop.quantities.diagonal import Sampled
 from gbackprop.quantities.kronecker import Factors
-from gbackprop.quantities.sharing import Convention
+from gbackprop.quantities.sharing import OPTIONS, Convention
 
 Block = Kronecker | GroupedKronecker
 
@@ -59,6 +59,7 @@ class EKFAC(Factors, Sampled):
     Source: George, Laurent, Bouthillier, Ballas, Vincent 2018.
     """
 
+    fixed = Sampled.fixed | OPTIONS
     name = "ekfac"
     scale = "(QB ⊗ QA) diag(λ) (QB ⊗ QA)ᵀ, λ = diag((QB ⊗ QA)ᵀ G (QB ⊗ QA))"
     finishes = "eigenvectors of A and B; λ by a second sweep"

@@ -13,7 +13,7 @@ from gbackprop.kronecker import BLOCKS, GroupedKronecker, Kronecker
 from gbackprop.quantities.base import Quantity, Scale, Statistic
 from gbackprop.quantities.diagonal import Sampled
 from gbackprop.quantities.merging_rules import Averaged, FactorPairs, Summed
-from gbackprop.quantities.sharing import Convention
+from gbackprop.quantities.sharing import OPTIONS, Convention
 
 INPUT_SQUARE = Statistic("input_square", mean=True)
 
@@ -84,6 +84,7 @@ class KFAC(Factors, Sampled):
     (expand, reduce).
     """
 
+    fixed = Sampled.fixed | OPTIONS
     name = "kfac"
     scale = "B ⊗ A, A = 1/N Σₙₜ u uᵀ, B = R/M Σₙₘ b bᵀ"
     powers, estimates = (1, 1), KFLR

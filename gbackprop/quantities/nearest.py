@@ -21,7 +21,7 @@ from gbackprop.calculus.views import Viewed, joint
 from gbackprop.kronecker import GroupedKronecker, Kronecker
 from gbackprop.quantities.base import Scale, Statistic
 from gbackprop.quantities.diagonal import Sampled
-from gbackprop.quantities.sharing import A_TEXT, Convention, joined_bias, lacks_joint
+from gbackprop.quantities.sharing import A_TEXT, OPTIONS, Convention, joined_bias, lacks_joint
 
 
 class NearestKronecker(Sampled):
@@ -63,6 +63,7 @@ class NearestKronecker(Sampled):
     Source: Van Loan, Pitsianis 1993; Koroko et al. 2022 (without forming the block).
     """
 
+    fixed = Sampled.fixed | OPTIONS
     name = "nearest_kronecker"
     scale = "argmin ‖G − B ⊗ A‖"
     finishes = "power iteration on the columns"

@@ -6,10 +6,8 @@ A sum over samples has in each row the term of one sample: a reduction with a ro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
-from gbackprop.array import is_array
 from gbackprop.calculus.jacobian import REDUCTIONS
 from gbackprop.calculus.moments import Moments
 from gbackprop.quantities.base import Scale, Statistic
@@ -18,19 +16,6 @@ ROWS = {"sum": "batch", "square": "batch_square", "moments": "batch"}
 """The reductions whose rows are those of a sum over samples."""
 
 Found = dict[tuple[Statistic, str], Any]
-
-
-def owned(value: Any) -> Any:
-    """Return a copy of a statistic, for a user's code, which may write into it or go on to use it."""
-    if isinstance(value, Moments):
-        low = None if value.low is None else value.low.copy()
-        return replace(value, mean=value.mean.copy(), centered=value.centered.copy(), low=low)
-    return value.copy() if is_array(value) else value
-
-
-def copied(shares: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    """Return statistics by parameter as a quantity of a user gets them: others have their own."""
-    return {name: [owned(value) for value in values] for name, values in shares.items()}
 
 
 def in_rows(statistic: Statistic) -> Statistic | None:

@@ -63,6 +63,10 @@ A_TEXT = {"bias": "Σₙₜ u uᵀ", "expand": "1/T Σₙₜ u uᵀ", "reduce": 
 B_TEXT = {"expand": "B = Σᵥₙₜ g gᵀ"}
 
 
+OPTIONS = frozenset({"fisher", "sharing", "joint_bias"})
+"""The options of a quantity that a convention is made of."""
+
+
 class Convention:
     """A choice of `fisher`, `sharing` and `joint_bias` of a quantity, `owner`, with the statistics that it needs."""
 

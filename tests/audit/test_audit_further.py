@@ -31,6 +31,7 @@ two = gb.Graph({"a": (Linear(5, 4), "input.0"), "b": (Linear(3, 4), "input.1"), 
 words = gb.Graph({"a": (Embedding(7, 4), "input.0"), "b": (Linear(1, 4), "input.1"), "y": (Add(), "a", "b")},
                  inputs=[("integers",), (1,)])
 table = Embedding(20, 8)
+behind = gb.Sequential(Select(1, -1), Embedding(20, 8), Linear(8, 3))
 embedded = gb.Sequential(Embedding(20, 8), Select(1, -1), Linear(8, 3))
 relu, frozen = gb.Sequential(Tanh()), gb.Sequential(Linear(4, 3))
 frozen.freeze("0")
@@ -117,7 +118,7 @@ def test_right_optimizers(mine, name, tmp_path):
 
 
 def test_networks_of_several_inputs_and_of_indices(mine):
-    for name, shape in (("two", "5+3"), ("two", "8"), ("embedded", "6"), ("table", "6")):
+    for name, shape in (("two", "5+3"), ("two", "8"), ("embedded", "6"), ("table", "6"), ("behind", "6")):
         status, out = audit(f"{mine}:{name}", "--input", shape)
         assert status == 0, out
         assert " 0 fail" in out

@@ -25,9 +25,10 @@ def test_the_last_batch_is_dropped_only_if_it_is_short():
     assert labels(5, drop_last=True) == labels(5)
 
 
-def test_true_is_no_seed():
-    with pytest.raises(TypeError, match="rng: expected None, an integer of at least 0 or a Generator, got True"):
-        gb.data.batches(X, Y, 3, rng=True)
+@pytest.mark.parametrize("rng", [True, np.True_])
+def test_true_is_no_seed(rng):
+    with pytest.raises(TypeError, match=r"rng: expected None, an integer of at least 0 or a Generator, got .*True"):
+        gb.data.batches(X, Y, 3, rng=rng)
 
 
 def test_an_rng_shuffles_samples_with_their_targets():

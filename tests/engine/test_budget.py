@@ -11,7 +11,7 @@ from common import in_turn, peak
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
-from gbackprop.base.checks import KFRA_COPIES
+from gbackprop.base.memory import KFRA_COPIES
 from gbackprop.engine import kernels
 from gbackprop.engine.blocks import Cut, Limits, advice, choose_blocks
 from gbackprop.engine.estimate import (

@@ -11,7 +11,7 @@ from refusals import refuse, watched_forwards
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
-from gbackprop.base.checks import KFRA_COPIES
+from gbackprop.base.memory import KFRA_COPIES
 
 CE, MSE = losses.CrossEntropyLoss(), losses.MSELoss()
 X = np.random.default_rng(1).standard_normal((4, 3))
@@ -146,7 +146,7 @@ def test_kfra_does_not_take_blocks_of_samples(options):
 
 
 def test_kfra_too_large_says_how_large(monkeypatch):
-    monkeypatch.setattr("gbackprop.base.checks.available_memory", lambda device: 2**30)
+    monkeypatch.setattr("gbackprop.base.memory.available_memory", lambda device: 2**30)
     network = gb.Sequential(layers.Linear(3, 20_000), layers.Linear(20_000, 2), rng=0, dtype="float64")
     words = ["KFRA", "layer 0, Linear(3, 20000)", "[20000, 20000]", "3.0 GiB", "1.0 GiB free"]
     refuse(gb.TooLargeError, words, lambda: gb.backward(network, CE, X, Y, q.KFRA()))
@@ -156,16 +156,16 @@ def test_kfra_too_large_says_how_large(monkeypatch):
 
 def test_kfra_is_refused_one_byte_short_and_not_before(monkeypatch):
     needed = KFRA_COPIES * 4 * 4 * 8  # the largest output of the network has 4 features
-    monkeypatch.setattr("gbackprop.base.checks.available_memory", lambda device: needed)
+    monkeypatch.setattr("gbackprop.base.memory.available_memory", lambda device: needed)
     gb.backward(mlp(), CE, X, Y, q.KFRA())
-    monkeypatch.setattr("gbackprop.base.checks.available_memory", lambda device: needed - 1)
+    monkeypatch.setattr("gbackprop.base.memory.available_memory", lambda device: needed - 1)
     refuse(gb.TooLargeError, ["[4, 4]"], lambda: gb.backward(mlp(), CE, X, Y, q.KFRA()))
 
 
 @pytest.mark.parametrize("call", [gb.backward, gb.reference, gb.explain])
 @pytest.mark.parametrize(("loss", "y", "needed"), [(CE, Y, "29.8 GiB"), (MSE, Z, "59.6 GiB")])
 def test_draws_that_do_not_fit_say_how_large_they_are(loss, y, needed, call, monkeypatch):
-    monkeypatch.setattr("gbackprop.base.checks.available_memory", lambda device: 2**30)
+    monkeypatch.setattr("gbackprop.base.memory.available_memory", lambda device: 2**30)
     words = ["KFAC(mc_samples=1000000000) draws", "4 samples", needed, "1.0 GiB free", "fewer mc_samples"]
     refuse(gb.TooLargeError, words, lambda: call(mlp(), loss, X, y, q.DiagGGNMC(), q.KFAC(10**9)))
 

@@ -163,9 +163,9 @@ def test_a_factor_of_what_draws_estimate_has_its_name(words):
     assert [each.words for each in row.diagnosis] == [f"right if {words}"]
 
 
-@pytest.mark.parametrize("number", [0.8, 16, 1 / 16, 2])
+@pytest.mark.parametrize("number", [0.8, 15.84, 1 / 15.84, 2])
 def test_a_factor_without_a_name_of_what_draws_estimate_has_its_error(number):
-    """16 is near the root of M, which is the same on all batches, and so no name."""
+    """One is near the root of M, which is the same on all batches, and so no name."""
     network = Sequential(layers.Linear(3, 4), layers.Tanh(), layers.Linear(4, 3), rng=0, dtype="float64")
     quantity = type("Own", (Estimated,), {"factor": staticmethod(lambda scale, m: number)})()
     report = check_quantity(quantity, network, losses.CrossEntropyLoss(), batch(4, 3), np.array([0, 2, 1, 1]))

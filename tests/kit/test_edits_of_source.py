@@ -119,6 +119,9 @@ class Slips:
     def matrix_not_transposed(self, x, g):
         return (x @ g[:4]).sum(1)
 
+    def matrices_not_transposed(self, x, g):
+        return np.stack([x, x]) @ np.stack([g, g])
+
     def root_too_much(self, x, g):
         return g * np.sqrt(np.abs(x))
 
@@ -129,7 +132,7 @@ class Slips:
         return out
 
     def forgotten_constant(self, x, g):
-        return g * (2 * x**2)
+        return g * np.exp(2 * x**2)
 
     def forgotten_sign(self, x, g):
         return self.tau / (1 + np.abs(x)) ** 3 + 0 * g
@@ -176,10 +179,12 @@ FOUND = {
     "not_squared": (lambda s, x, g: g / (16 * np.abs(x)), "were `return g / (d * np.abs(x * d))`"),
     "taken_as_symmetric": (lambda s, x, g: x.T @ g + g.T @ x, "`return 2 * w` were `return w + w.swapaxes(-1, -2)`"),
     "matrix_not_transposed": (lambda s, x, g: (x @ g[:4].T).sum(1), "`return (x @ g[:4].T).sum(1)`"),
+    "matrices_not_transposed": (lambda s, x, g: np.stack([x @ g.T] * 2),
+                                "were `return np.stack([x, x]) @ np.stack([g, g]).swapaxes(-1, -2)`"),
     "root_too_much": (lambda s, x, g: g * np.abs(x), "were `return g * np.abs(x)`"),
     "forwards": (lambda s, x, g: np.stack([sum(s.tau ** (j - k) * g[:, j] for j in range(k, 4)) for k in range(4)], 1),
                  "`for k in range(x.shape[1]):` were `for k in reversed(range(x.shape[1])):`"),
-    "forgotten_constant": (lambda s, x, g: g * (2 * x**2 - 1), "were `return g * (2 * x ** 2) - g`"),
+    "forgotten_constant": (lambda s, x, g: g * np.exp(2 * x**2 - 1), "were `return g * np.exp(2 * x ** 2 - 1)`"),
     "forgotten_sign": (lambda s, x, g: s.tau * np.sign(x) / (1 + np.abs(x)) ** 3 + 0 * g, "np.sign(x)"),
     "squares_for_roots": (lambda s, x, g: np.sqrt(x).sum() ** 2 / x.sum() + 0 * g, "`x` were `np.sqrt(x)`"),
     "entries_for_rows": (lambda s, x, g: np.trace(x @ x) + 0 * g, "were `return np.trace(x @ x) + 0 * g`"),
@@ -188,12 +193,15 @@ FOUND = {
 }  # fmt: skip
 
 
+SQUARE = "taken_as_symmetric", "matrix_not_transposed", "matrices_not_transposed", "entries_for_rows"
+
+
 @pytest.mark.parametrize("name", FOUND)
 def test_the_cheapest_edit_is_what_is_meant(name):
     right, words = FOUND[name]
     owner = Slips()
     shape = (5, 4, 3) if name == "all_axes" else (5, 4)
-    shape = (4, 4) if name in ("taken_as_symmetric", "matrix_not_transposed", "entries_for_rows") else shape
+    shape = (4, 4) if name in SQUARE else shape
     rng = np.random.default_rng(2)
     x, g = rng.uniform(0.2, 2, (2, *shape)) * (rng.integers(0, 2, (2, *shape)) * 2 - 1)
     x = abs(x) if name == "squares_for_roots" else x
@@ -563,6 +571,48 @@ def test_the_source_says_where_an_array_that_should_not_matter_is_taken():
     """That all is right for targets of 0 is true, too, and not what is wrong."""
     report = check_loss(Binomial(), RNG.standard_normal((4, 3)), RNG.integers(0, 3, (4, 3)).astype(float))
     assert "were `return 3 * logistic(output) * logistic(-output)`" in diagnosis(report, "hessian_sqrt")[0].words
+
+
+@pytest.mark.parametrize("name", ["plain", "with_nan"])
+def test_an_edit_that_makes_nan_is_taken_where_the_method_makes_some(name):
+    """Comparisons with NaN are false: √x < 6 leaves out what is below 0, and is not what is meant."""
+
+    class Limited:
+        def plain(self, x):
+            return (x < 6) * 1.0
+
+        def with_nan(self, x):
+            return (x < 6) + 0 * np.where(x > 0, np.sqrt(x), 0)
+
+    with np.errstate(all="ignore"):
+        x = np.array([-1.0, 2, 7])
+        call = rewriting._Call(Limited(), name, (x,), {}, getattr(Limited(), name)(x))
+        edited = lambda x: (np.sqrt(x) < 6) * 1.0  # noqa: E731
+        assert call.is_another(lambda sound, owner, name: edited) is (name == "with_nan")
+
+
+class Mirrored(Layer):
+    """y = x reversed, minus x: for columns of 0 and 1 the wrong sum is the absolute value of the right difference."""
+
+    constant_jacobian = True
+
+    def output_shape(self, shape):
+        return shape
+
+    def forward(self, x):
+        return x[:, ::-1] - x, None
+
+    def jmp(self, saved, mat):
+        return mat[..., ::-1] - mat
+
+    def mjp(self, saved, mat):
+        return mat[..., ::-1] + mat
+
+
+def test_the_source_says_where_a_sign_was_lost():
+    proposals = diagnosis(check_layer(Mirrored(), draw(3, 4)), "mjp")
+    assert proposals[0].words == "right if `return mat[..., ::-1] + mat` were `return mat[..., ::-1] - mat`"
+    assert "right without this: its absolute value" in [each.words for each in proposals]
 
 
 OF_USERS = {

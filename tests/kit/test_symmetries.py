@@ -104,6 +104,12 @@ def test_of_a_users_quantity_what_it_states():
     assert "scale of a parameter" in verdicts["W₁ × 2, W₂ / 2"].problem
 
 
+def test_a_network_without_parameters_is_named():
+    network = gb.Sequential(layers.Linear(3, 2), rng=0).freeze("0")
+    with pytest.raises(ValueError, match=r"^network: expected a parameter that is not frozen, got none in Sequential"):
+        check_symmetries(network, losses.CrossEntropyLoss(), np.ones((4, 3)), np.array([0, 1, 1, 0]))
+
+
 def test_only_some_and_none_of_that_name():
     network, x, y = big_chain("float64")
     rows = check_symmetries(network, losses.CrossEntropyLoss(), x, y, only=["a layer frozen"]).rows

@@ -120,7 +120,7 @@ def test_wrong_arguments(case):
 
 def test_a_joint_covariance_that_is_too_large(monkeypatch):
     laplace = made()
-    monkeypatch.setattr("gbackprop.base.checks.available_memory", lambda device: 1599)
+    monkeypatch.setattr("gbackprop.base.memory.available_memory", lambda device: 1599)
     message = r"joint=True: covariances of 10 × 10 numbers need 1.6 KiB, with 1.6 KiB free .fewer samples"
     with pytest.raises(MemoryError, match=message):
         laplace.functional(X, joint=True)

@@ -53,6 +53,38 @@ def test_a_wrong_r_without_weights_is_named_where_the_weights_are_checked(monkey
     assert (row.method, row.worst) == ("factor", ("1/R, without weights",))
 
 
+OF_NO_BATCH = {"1/100, of all data": (lambda n, c: 100, "mean"), "1/(N−1)": (WRONG["1/(N−1)"], "mean"),
+               "1/N of a sum": (lambda n, c: n, "sum")}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_NO_BATCH)
+@pytest.mark.parametrize("weights", [None, np.ones(4)])
+def test_an_r_of_which_merged_batches_would_have_another_is_refused(name, weights):
+    divisor, reduction = OF_NO_BATCH[name]
+    loss = type("Own", (losses.MSELoss,), {"factor": lambda self, batch, target: 1 / divisor(batch, 3)})(reduction)
+    network, x = gb.Sequential(layers.Linear(2, 3), rng=0, dtype="float64"), RNG.standard_normal((4, 2))
+    for call in (gb.backward, gb.reference):
+        with pytest.raises(ValueError, match=r"^Own\.factor: expected 1"):
+            call(network, loss, x, NUMBERS, sample_weight=weights)
+    if weights is None:
+        with pytest.raises(ValueError, match=r"Own\.factor: expected 1"):
+            gb.operators.GGN(network, loss, [(x[:2], NUMBERS[:2]), (x[2:], NUMBERS[2:])])
+
+
+def test_an_r_that_adds_up_is_the_same_merged_and_in_operators():
+    loss, x = with_factor(losses.MSELoss, WRONG["1/(2N)"])(), RNG.standard_normal((4, 2))
+    network, parts = gb.Sequential(layers.Linear(2, 3), rng=0, dtype="float64"), [slice(0, 1), slice(1, 4)]
+    one = gb.backward(network, loss, x, NUMBERS, q.DiagHessian())
+    batches = [(x[part], NUMBERS[part]) for part in parts]
+    merged = gb.accumulate(network, loss, batches, q.DiagHessian())
+    np.testing.assert_allclose(merged.loss, one.loss, rtol=1e-12)
+    for name, value in one["diag_hessian"].items():
+        np.testing.assert_allclose(merged["diag_hessian"][name], value, rtol=1e-12, atol=1e-12)
+    matrix = gb.operators.Hessian(network, loss, batches) @ np.eye(9)
+    diagonal = np.concatenate([value.ravel() for value in one["diag_hessian"].values()])
+    np.testing.assert_allclose(np.diag(matrix), diagonal, rtol=1e-12, atol=1e-12)
+
+
 class Masked(losses.MSELoss):
     """The mean over the samples whose first target is not zero: R goes by the targets."""
 

@@ -76,6 +76,6 @@ def test_another_shape_that_the_network_takes():
 
 
 def test_a_kernel_that_does_not_fit(monkeypatch):
-    monkeypatch.setattr("gbackprop.base.checks.available_memory", lambda device: 1000)
+    monkeypatch.setattr("gbackprop.base.memory.available_memory", lambda device: 1000)
     with pytest.raises(gb.TooLargeError, match=r"the kernel of 7 and 7 samples, 3 outputs: 3.4 KiB, with 1000 B free"):
         ntk(NET, X)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from gbackprop.array import Array, device_of, is_array
-from gbackprop.base.checks import check_memory, kind_of, number
+from gbackprop.base.checks import kind_of, number
+from gbackprop.base.memory import check_memory
 from gbackprop.curvature.laplace.evidence import Hyperparameters
 from gbackprop.losses import Loss, MSELoss
 from gbackprop.network import Container

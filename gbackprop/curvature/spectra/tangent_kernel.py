@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from math import prod
 
 from gbackprop.array import Array, array_module, device_of, on_device_of
-from gbackprop.base.checks import batch_of, check_array, check_memory
+from gbackprop.base.checks import batch_of, check_array
+from gbackprop.base.memory import check_memory
 from gbackprop.calculus.layer import Layer
 from gbackprop.engine.forms.gram import products
 from gbackprop.operators import Jacobian

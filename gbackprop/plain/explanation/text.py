@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textwrap import wrap
 
-from gbackprop.base.checks import size
+from gbackprop.base.memory import size
 from gbackprop.plain.explanation.letters import meanings
 from gbackprop.plain.explanation.steps import AVERAGES, STARTS, Carried, Extracted, Finished, Step
 

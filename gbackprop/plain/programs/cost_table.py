@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gbackprop.base.checks import size
 from gbackprop.base.extras import require
+from gbackprop.base.memory import size
 
 
 def table(cost: Any) -> str:

@@ -21,11 +21,8 @@ class ArrayOperation:
     closed: bool = False
 
 
-ABSOLUTE = "its absolute value"
-"""The function of entries whose signs are lost."""
-
 ENTRIES: dict[str, Change] = {
-    "squared": np.square, "its square root": np.sqrt, ABSOLUTE: np.abs, "its sign alone": np.sign,
+    "squared": np.square, "its square root": np.sqrt, "its absolute value": np.abs, "its sign alone": np.sign,
     "the square root of its absolute value": lambda a: np.sqrt(np.abs(a)),
     "its square root with its sign": lambda a: np.sign(a) * np.sqrt(np.abs(a)), "1 minus it": lambda a: 1 - a,
     "its reciprocal": lambda a: np.divide(1, a, out=np.zeros_like(a), where=a != 0),
@@ -89,7 +86,7 @@ def operations(shape: tuple[int, ...]) -> Iterator[ArrayOperation]:
     """Yield the changes of an array of some shape, in which the number of samples may be another elsewhere."""
     axes = range(len(shape))
     for words, of_entries in ENTRIES.items():
-        cost = 1.2 if "square" in words or words == ABSOLUTE else SIGNS if "sign alone" in words else 1.4
+        cost = 1.2 if "square" in words or words == "its absolute value" else SIGNS if "sign alone" in words else 1.4
         yield ArrayOperation(words, cost, of_entries)
     for words, (cost, closed, change) in AXIS.items():
         for i in axes:

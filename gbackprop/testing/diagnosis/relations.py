@@ -13,15 +13,15 @@ from itertools import combinations, combinations_with_replacement
 
 import numpy as np
 
-from gbackprop.testing.diagnosis.arrays import ABSOLUTE, ArrayOperation, operations
+from gbackprop.testing.diagnosis.arrays import ENTRIES, ArrayOperation, operations
 from gbackprop.testing.diagnosis.deadline import Deadline
 from gbackprop.testing.diagnosis.numbers import OPPOSITE, UNNAMED, factor, recognized
 from gbackprop.testing.diagnosis.screening import Two, compounds, screened
 from gbackprop.testing.diagnosis.terms import Terms, basic, library, plain
 from gbackprop.testing.diagnosis.trials import Trial, largest
 
-LOST = 0.25
-"""The further cost of signs that were lost: there the source says better what is wrong."""
+ALIKE = 0.25
+"""The further cost of a function of entries that shows in their signs alone: of these, many a function is the same."""
 
 Rule = Callable[[Trial, str], Two]
 """A function that makes a and b of a part in a trial."""
@@ -150,10 +150,9 @@ class Relations:
         found, error, allowed = np.average(numbers, weights=weights), weights.sum() ** -0.5, weights**-0.5
         if len(fits) < 2 or found <= 2 * error:
             return None
-        near = {words: values for words, values in self._powers().items()
-                if (np.abs(numbers - values) <= np.minimum(4 * allowed, 0.1 * values)).all()}  # fmt: skip
-        if near and np.allclose([*near.values()], next(iter(near.values()))):  # not two that are near each other
-            return Found(1, f"right if {next(iter(near))}")
+        for words, values in self._powers().items():
+            if (np.abs(numbers - values) <= np.minimum(4 * allowed, 0.1 * values)).all():
+                return Found(1, f"right if {words}")
         same = (np.abs(numbers - found) <= self.trials[0].tolerance * allowed).all()
         return Found(1, f"right if divided by {found:.4g} ± {2 * error:.1g}") if same else None
 
@@ -164,8 +163,8 @@ class Relations:
                  if all(each.get(name, 1) not in (0, 1) for each in drawn)}  # fmt: skip
         powers: dict[str, float] = {"divided by {}": 1, "divided by √{}": 0.5, "divided by {}²": 2,
                                     "multiplied by {}": -1, "multiplied by √{}": -0.5, "multiplied by {}²": -2}
-        some = {name: list(powers.items())[:: 3 if name == "M" else 1] for name in sizes}  # M is the same in all trials
-        return {words.format(name): size**power for name, size in sizes.items() for words, power in some[name]}
+        return {words.format(name): size**power for name, size in sizes.items() for words, power in powers.items()
+                if name != "M" or abs(power) == 1}  # fmt: skip  # M is the same in all trials, and √M many a constant
 
     def changed(self) -> Iterator[Found | None]:
         """A change that is missing, or superfluous; or a factor in a region."""
@@ -177,7 +176,14 @@ class Relations:
             if not op.closed and not self._trivial(op, 1):
                 yield self.held(lambda t, n, f=op.change: (t.parts[n][0], f(t.parts[n][1])),
                                 f"right without this: {op.words}{{and c}}",
-                                op.cost + LOST * (op.words == ABSOLUTE))  # fmt: skip
+                                op.cost + ALIKE * self._in_signs_alone(op.words))  # fmt: skip
+
+    def _in_signs_alone(self, words: str) -> bool:
+        """Return whether a change is one of signs: an absolute value, or any function of entries of one size or 0."""
+        if words not in ENTRIES or words == "its absolute value":
+            return words in ENTRIES
+        wanted = np.concatenate([abs(t.parts[name][1]).ravel() for t in self.trials for name in self.wrong])
+        return not np.ptp(wanted[wanted > 0]) > 1e-9 * largest(wanted) if wanted.any() else False
 
     def moved(self) -> Iterator[Found | None]:
         """A move by one along an axis, of which the entry that comes in is not known."""

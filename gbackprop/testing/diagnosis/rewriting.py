@@ -35,7 +35,6 @@ SLOW = 0.5
 INDIRECT = "parameter_jacobians"
 """The method that makes the objects on which claims on Jacobians are; what it returns cannot be compared."""
 
-
 OF_OPERATORS = "_matmat", "_matvec", "_rmatvec", "_rmatmat", "_adjoint", "_transpose"
 """The methods of a class of SciPy's operators that define its products."""
 

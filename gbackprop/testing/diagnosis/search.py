@@ -100,16 +100,19 @@ class _Search:
         if self.method in getattr(getattr(self.probe, "layer", None), "parameters", {}):
             return []  # the claim is on the function: that it is linear in a parameter
         related = self.relations.search
+        simple = partial(related, "multiples", "joined", "at_places", "changed", "moved", "quantities", "added")
+        of_source = lambda: self.rewrites  # noqa: E731
         kinds: list[Callable[[], Any]] = [
-            self.careful, self.nonlinear,
-            partial(related, "multiples", "joined", "at_places", "changed", "moved", "quantities", "added"),
+            self.careful, self.nonlinear, simple,
             self.called, self.redefined, self.apart, self.inherited, self.placed,
-            lambda: self.rewrites, lambda: related("terms"),
+            of_source, lambda: related("terms"),
             self.simplified, self.ignored, self.optional, lambda: related("compounds"),
         ]  # fmt: skip
         found = list[Found]()
         is_subject = self.trials[0].evaluation.arguments and not isinstance(self.subject, LinearOperator)
-        for kind in kinds if is_subject else (kinds[2], kinds[8]):  # others need a layer, loss or quantity
+        if not is_subject:
+            kinds = [simple, of_source]  # others need a layer, loss or quantity
+        for kind in kinds:
             found += list(filter(None, kind()))
             if not all(any(word in each.words for word in CHANCE) for each in found) or self.deadline.passed:
                 break

@@ -138,22 +138,9 @@ class _Edits:
 
     def made(self) -> Iterator[Edited]:
         """Yield the edited functions."""
-        found: list[tuple[float, _Place, Any, ast.stmt]] = []
-        for stmt in [node for node in ast.walk(self.tree) if isinstance(node, ast.stmt) and node is not self.tree]:
-            for place in _places(stmt):
-                found += [(cost, place, new, stmt) for cost, new in self._instead(place)]
-        for body in [each for node in ast.walk(self.tree) for each in _bodies(node)]:
-            for i, stmt in enumerate(getattr(*body)):
-                place = _Place(*body, i, False)
-                found += [(cost, place, new, stmt) for cost, new in of_statement(stmt)]
         at: dict[_Place, dict[str, Any]] = {}  # what may stand at each place, the cheapest first
         several = []
-        begin = _Place(self.tree, "body", 0, False)
-        for name, (form, cost) in product(self._given(), OF_ARGUMENTS.items()):
-            new = ast.parse(f"if True:\n    {name} = {form.format(name)}").body[0]
-            new.body.append(begin.node)  # type: ignore[attr-defined]
-            found.append((cost, begin, new, begin.node))
-        for cost, place, new, stmt in sorted(found, key=lambda each: each[0]):
+        for cost, place, new, stmt in sorted(self._found(), key=lambda each: each[0]):
             others = at.setdefault(place, {"": _text(place.node)})
             text = _spelled(new)
             if text not in others and text != others[""]:
@@ -166,6 +153,20 @@ class _Edits:
             made = ready[place].pop(0)
             if made is not None:
                 yield cost, partial(self._words, place, new, stmt), made
+
+    def _found(self) -> Iterator[tuple[float, _Place, Any, ast.stmt]]:
+        """Yield cost, place and what is put there, and the statement that it is in: of expressions, then statements."""
+        for stmt in [node for node in ast.walk(self.tree) if isinstance(node, ast.stmt) and node is not self.tree]:
+            for place in _places(stmt):
+                yield from ((cost, place, new, stmt) for cost, new in self._instead(place))
+        for body in [each for node in ast.walk(self.tree) for each in _bodies(node)]:
+            for i, stmt in enumerate(getattr(*body)):
+                yield from ((cost, _Place(*body, i, False), new, stmt) for cost, new in of_statement(stmt))
+        begin = _Place(self.tree, "body", 0, False)
+        for name, (form, cost) in product(self._given(), OF_ARGUMENTS.items()):
+            new = ast.parse(f"if True:\n    {name} = {form.format(name)}").body[0]
+            new.body.append(begin.node)  # type: ignore[attr-defined]
+            yield cost, begin, new, begin.node
 
     def _several(self, place: _Place, waiting: list[Any]) -> list[FunctionType | None]:
         """Return the functions of the next edits at a place, taken out of those that wait; None where there is none."""
