@@ -107,6 +107,10 @@ def test_each_law_is_seen_to_fail(name):
     assert named(check_operator(wrong)) == (method, claim)
 
 
+def test_that_a_matrix_should_be_its_transpose_is_no_diagnosis():
+    assert check_operator(LAWS["claimed"][0]).diagnose().failures[0].known == ()
+
+
 def test_another_matrix_is_seen():
     check_operator(operator(), SYMMETRIC).assert_ok()
     assert named(check_operator(operator(), SYMMETRIC + 1e-8)) == ("matvec", "is A[i, j]")

@@ -22,6 +22,7 @@ def test_every_join(row):
     (layers.Multiply(), [(2,), (2,), (2,)], "expected two inputs, got 3"),
     (layers.Concat(), [(2, 3), (2, 4)], "expected inputs of equal shape but for axis 1"),
     (layers.Concat(), [(2, 3), (2,)], "expected inputs of equal shape but for axis 1"),
+    (layers.Concat(-1), [(2, 3), (2,)], "expected inputs of equal shape but for axis -1"),
     (layers.Concat(3), [(2,), (2,)], "expected an axis after the batch axis .* got axis=3"),
     (layers.MatMul(), [(2, 3), (2, 3)], r"expected inputs of shapes \(…, T, K\) and \(…, K, S\), got \(2, 3\) and"),
     (layers.MatMul(), [(3,), (3, 2)], r"expected inputs of shapes \(…, T, K\) and \(…, K, S\)"),

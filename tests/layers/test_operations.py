@@ -207,6 +207,21 @@ def test_costs_are_operations_on_numbers():
     assert found == {name: cost for cost, names in COSTS.items() for name in names.split()}
 
 
+@pytest.mark.parametrize("more", [{"padding": (1, 2)}, {"padding": 1, "dilation": (1, 2), "stride": (2, 1)}], ids=str)
+def test_windows_of_a_padded_image_are_those_of_a_loop(more):
+    x = np.random.default_rng(0).standard_normal((2, 3, 4, 5))
+    (up, left), (far, wide), (down, right) = (np.broadcast_to(more.get(name, at_least), 2).tolist()
+                                              for name, at_least in (("padding", 0), ("dilation", 1), ("stride", 1)))
+    padded = np.pad(x, ((0, 0), (0, 0), (up, up), (left, left)))
+    rows, columns = range(0, padded.shape[2] - far, down), range(0, padded.shape[3] - 2 * wide, right)
+    seen = [padded[:, :, i : i + far + 1 : far, j : j + 2 * wide + 1 : wide].reshape(2, -1) for i in rows for j in columns]
+    unfolded = gb.Sequential(Operation("unfold", kernel=(2, 3), **more))(x)
+    np.testing.assert_array_equal(unfolded, np.stack(seen, -1))
+    y = np.random.default_rng(1).standard_normal(unfolded.shape)
+    folded = gb.Sequential(Operation("fold", size=(4, 5), kernel=(2, 3), **more))(y)
+    np.testing.assert_allclose((folded * x).sum(), (y * unfolded).sum(), rtol=1e-12)  # the adjoint of unfold
+
+
 def test_a_name_or_an_option_that_does_not_exist_is_refused():
     with pytest.raises(ValueError, match="did you mean 'matmul'"):
         Operation("matmull")

@@ -185,6 +185,11 @@ def test_windows_see_an_image_that_is_narrower_than_they_are():
         layers.MaxPool1d(2, 1, 1, 3).output_shape((1, 2))  # x₋₁ and x₂
 
 
+def test_a_dilated_window_sees_an_image_by_its_last_place_alone():
+    x = np.array([[[3.0, 5.0, 4.0]]])
+    np.testing.assert_array_equal(layers.MaxPool1d(2, 1, 1, 3).forward(x)[0], [[[4, 3]]])  # x₋₁ and x₂, x₀ and x₃
+
+
 def test_of_equal_maxima_the_first_takes_the_derivative():
     pool = layers.MaxPool2d(2, stride=1)
     saved = pool.forward(np.ones((1, 1, 3, 3)))[1]

@@ -54,6 +54,7 @@ def around(layer):
     [
         (ops.GGN, NoProduct, "it has no jmp"),
         (ops.Jacobian, NoProduct, "it has no jmp"),
+        (ops.Hessian, NoProduct, "it has no jmp"),
         (ops.Hessian, NoResidual, "its curvature is 'diagonal', and it has no"),
         (ops.Hessian, Curved, "it has parameters, is not affine in its input"),
     ],

@@ -86,6 +86,7 @@ class _ZeroPad(Spatial):
     padding : int or (left, …)
     """
 
+    fixed = frozenset({"padding"})
     constant_jacobian = True
     formulas = {"forward": "y = x with zeros around", "mjp": "g without what was around"}
 

@@ -47,6 +47,9 @@ ALONE = "samples do not interact"
 SMALL = 0.01
 """The largest option that may be 0 so that a factor has a name."""
 
+SYMMETRIC = "is symmetric"
+"""The claim that compares a result with its own transpose: that their axes are exchanged says nothing."""
+
 CONDUCT = ("interact", "memory", "float32")
 """Words of claims that compare a method with itself: care comes first."""
 
@@ -97,8 +100,8 @@ class _Search:
 
     def found(self) -> list[Found]:
         """Return the edits of the first kind that has any; and where they may hold by `CHANCE`, those of the next."""
-        if self.method in getattr(getattr(self.probe, "layer", None), "parameters", {}):
-            return []  # the claim is on the function: that it is linear in a parameter
+        if self.claim == SYMMETRIC or self.method in getattr(getattr(self.probe, "layer", None), "parameters", {}):
+            return []  # the latter's claim is on the function: that it is linear in a parameter
         related = self.relations.search
         simple = partial(related, "multiples", "joined", "at_places", "changed", "moved", "quantities", "added")
         of_source = lambda: self.rewrites  # noqa: E731
