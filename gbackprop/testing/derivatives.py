@@ -10,6 +10,7 @@ import numpy as np
 
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.residual import FactoredLayer
+from gbackprop.calculus.signals import ALL
 from gbackprop.testing.claims import LEAST_SEEN, Claims, Compared, FoundError, NotGivenError, expect_shape
 from gbackprop.testing.differences import EPS, REAL_STEP, Derivative, derivative
 from gbackprop.testing.points import Point, input_curve, largest, shrunk, units
@@ -137,7 +138,11 @@ def _check_curvature(claims: Claims, probe: Probe, point: Point) -> None:
     if kind != "zero":
         claims.equal("residual", "is Σⱼ (∇² yⱼ) gⱼ", _residual, probe, point, second, needs=needs)
         claims.equal("residual", "samples do not interact", samples, probe, "residual", 0, needs=["residual"])
-    if kind == "dense" and not isinstance(probe.layer, FactoredLayer):
+    if isinstance(probe.own, FactoredLayer):
+        claims.hold("residual", "has as many columns as residual_width says", _wrong_width, probe, probe.own)
+        if probe.own.bilinear:
+            claims.equal("bilinear", "is linear in each of two inputs", _of_each, probe, point, second, needs=needs)
+    elif kind == "dense":
         claims.equal("residual", "is symmetric", _symmetric, probe, needs=["residual"])
 
 
@@ -175,9 +180,30 @@ def _off_pattern(probe: Probe, point: Point, given: Callable[[], Derivative]) ->
         if point.output_shape != point.x.shape[1:]:
             raise FoundError(f"diagonal, but outputs {point.output_shape} are not inputs {point.x.shape[1:]}")
         hessian[:, np.arange(len(point.inputs)), point.inputs] = 0
+    return _vanishing(probe, point, second, hessian)
+
+
+def _of_each(probe: Probe, point: Point, given: Callable[[], Derivative]) -> Compared:
+    """Compare the second derivative in each input alone with zero."""
+    second, sizes = given(), [prod(shape) for shape in getattr(probe.layer, "shapes", ())]
+    if len(sizes) != 2:
+        raise FoundError(f"bilinear is of two inputs, got {len(sizes) or 1}")
+    of = np.repeat([0, 1], sizes)
+    return _vanishing(probe, point, second, _hessian(point, second) * (of[point.inputs][:, None] == of))
+
+
+def _vanishing(probe: Probe, point: Point, second: Derivative, entries: np.ndarray) -> Compared:
+    """Compare entries of the second derivative with zero, to the size of the gradient."""
     gradient = probe.layer.vjp(probe.saved, probe.columns[0])
     floor = float(np.max(np.abs(gradient), initial=0)) / point.size
-    return Compared(hessian, np.zeros_like(hessian), f"{second.oracle} of vjp", 1e-7, floor)
+    return Compared(entries, np.zeros_like(entries), f"{second.oracle} of vjp", 1e-7, floor)
+
+
+def _wrong_width(probe: Probe, layer: FactoredLayer) -> str:
+    shapes = getattr(probe.layer, "shapes", [probe.x.shape[1:]])
+    width, found = layer.residual_width(*shapes), layer.residual(probe.saved, probe.columns[0])
+    signs = len(found.columns(ALL)[1])
+    return "" if found.width == signs == width else f"expected {width}, got width={found.width} and {signs} signs"
 
 
 def _residual(probe: Probe, point: Point, given: Callable[[], Derivative]) -> Compared:

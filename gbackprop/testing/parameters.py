@@ -16,6 +16,7 @@ from gbackprop.calculus.residual import Factored
 from gbackprop.calculus.signals import ALL
 from gbackprop.layers.operations.weights import Weight
 from gbackprop.layers.windows.conv_transpose import _ConvTranspose
+from gbackprop.operators.pushing import by_units
 from gbackprop.testing.claims import ROUNDING, Claims, Compared, NotGivenError
 from gbackprop.testing.derivatives import check_linear
 from gbackprop.testing.differences import Curve, derivative
@@ -72,6 +73,8 @@ def check_parameters(claims: Claims, probe: Probe, rng: np.random.Generator) -> 
         for method, (claim, define) in DEFINITIONS.items():
             pair = _unsupported if method in probe.unsupported else _reduction
             claims.equal(f"{name}.{method}", claim, pair, probe, name, method, define, needs=needs)
+        if _has_push(probe, name):
+            claims.equal(f"{name}.push", "is J", _pushed, probe, name, rng, needs=needs)
         _check_kronecker(claims, probe, name)
 
 
@@ -152,6 +155,22 @@ def parameter_curve(
         return np.stack(found)
 
     return curve
+
+
+def _has_push(probe: Probe, name: str) -> bool:
+    """Return whether a Jacobian has a product of its own with directions of the parameter."""
+    try:
+        return hasattr(probe.jacobian(name), "push")
+    except Exception:  # a row says so
+        return False
+
+
+def _pushed(probe: Probe, name: str, rng: np.random.Generator) -> Compared:
+    """Return J P of drawn directions P, beside products of P with Jᵀ of unit columns."""
+    jacobian, shape = probe.jacobian(name), probe.output.shape
+    directions = rng.standard_normal((COLUMNS, *probe.layer.parameters[name].shape))
+    got = jacobian.push(directions, shape[0], shape[1:])  # type: ignore[attr-defined]
+    return Compared(got, by_units(jacobian, directions, shape), "its definition by per_sample")
 
 
 # ------------------------------------------------------------------------------------------------------ mixed residuals

@@ -192,8 +192,12 @@ class Probe:
 
     def size_of_residual(self) -> float:
         """Return the size of the squares that cancel in the residual, 0 of a layer that does not factor it."""
-        layer = self.layer.layer if isinstance(self.layer, Flat) else self.layer
-        return size_of_squares(layer.residual(self.saved, self.columns[0]))
+        return size_of_squares(self.own.residual(self.saved, self.columns[0]))
+
+    @property
+    def own(self) -> Layer:
+        """The layer itself, also where it is checked as one of a single input."""
+        return self.layer.layer if isinstance(self.layer, Flat) else self.layer
 
     def _average(self) -> np.ndarray:
         return self.layer.average(self.saved, self.curvature, len(self.x), self.output.shape[1:])

@@ -139,6 +139,9 @@ def _check_laws(claims: Claims, runs: Runs, quantity: Quantity, needs: list[str]
     claims.equal(name, "the plain sweep gives the same", _plain, runs, quantity, needs=needs)
     claims.equal(name, "what else is asked for changes nothing", _packed, runs, quantity, needs=needs)
     claims.equal(name, "permuting the samples changes their order alone", _permuted, runs, quantity, needs=needs)
+    for reduction in ("mean", "sum"):
+        claim = f"merged results of two batches are that of one, of the {reduction}"
+        claims.equal(name, claim, _merged, runs, quantity, reduction, needs=needs)
     claims.equal(name, "scales with R and c as it should", _reduced, runs, quantity, needs=needs)
     claims.equal(name, "float32 stays float32", _float32, runs, quantity, needs=needs)
     if isinstance(quantity, Sampled) and not getattr(quantity, "convention", None):
@@ -234,6 +237,15 @@ def _both_permuted(matrix: np.ndarray, order: np.ndarray) -> np.ndarray:
     """Permute the samples in both axes of a Gram matrix, (N V, N V)."""
     n = len(order)
     return matrix.reshape(n, -1, n, len(matrix) // n)[order][:, :, order].reshape(matrix.shape)
+
+
+def _merged(runs: Runs, quantity: Quantity, reduction: str) -> Compared:
+    rule = quantity.stated("merging")
+    if rule is None or isinstance(rule, str):
+        raise NotGivenError(rule or "how results of batches are merged is not stated: give the quantity `merging`")
+    if not isinstance(quantity, Sampled) and any(isinstance(s.signal, MonteCarlo) for s in quantity.statistics()):
+        raise NotGivenError("draws anew")
+    return runs.beside(quantity, runs.merged(quantity, reduction), runs.together(quantity, reduction), "one batch")
 
 
 def _reduced(runs: Runs, quantity: Quantity) -> Compared:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -11,12 +12,14 @@ import numpy as np
 from gbackprop import quantities as shipped
 from gbackprop.calculus.gram import Pairs
 from gbackprop.calculus.signals import AVERAGE, GRADIENT, RESIDUAL
+from gbackprop.curvature.data.merging import Merged
 from gbackprop.plain.reference import reference
 from gbackprop.quantities import Quantity
 from gbackprop.quantities.merging_rules import Averaged, Summed
-from gbackprop.testing.claims import ROUNDING, ROUNDINGS, UNIT, Compared, both, largest_of
+from gbackprop.quantities.result import Result
+from gbackprop.testing.claims import ROUNDING, ROUNDINGS, UNIT, Compared, NotGivenError, both, largest_of
 from gbackprop.testing.oracles import ORACLES, definition_of
-from gbackprop.testing.setting import CheckedNetwork, Values
+from gbackprop.testing.setting import CheckedNetwork, Values, at_targets, values
 
 FLOOR = 1e-8
 """Errors are never relative to less than this share of a quantity's largest entry in any parameter."""
@@ -74,6 +77,19 @@ class Runs:
         """Compute a quantity together with all others."""
         return self._made(quantity, [*self.others, *self.members], "", NO_OPTIONS)
 
+    def merged(self, quantity: Quantity, variant: str) -> Values:
+        """Compute a quantity of two parts of the batch, each alone, and merge them by its own rule."""
+        setting, n = replace(self.variants[variant], device="cpu"), len(self.order)
+        if n == 1:
+            raise NotGivenError("one sample is no two batches")
+        results = [_of_rows(setting, quantity, rows) for rows in (np.arange(n // 2), np.arange(n // 2, n))]
+        if any(result.scale is not None and result.scale.meets for result in results):
+            raise NotGivenError("samples of a batch meet in the network")
+        merged = Merged(results[0])  # not `merge`, for which pseudo-targets of two batches make two quantities
+        for result in results:
+            merged.add(result)
+        return values(merged.finish())[0]
+
     def floor(self, quantity: Quantity, want: Values, tolerance: float = ROUNDING, eps: float = UNIT) -> float:
         """Size of entries that still count beside the largest; the terms of a residual are of the gradient's size."""
         residual = any(statistic.signal == RESIDUAL for statistic in quantity.statistics())
@@ -108,6 +124,16 @@ class Runs:
             found = self.variants[variant].values(*members, **options)
             self.made[key] = {id(member): each for member, each in zip(members, found, strict=True)}
         return self.made[key][id(quantity)]
+
+
+def _of_rows(setting: CheckedNetwork, quantity: Quantity, rows: np.ndarray) -> Result:
+    """Compute a quantity of some samples alone."""
+    part = setting.permuted(rows)
+    try:
+        part.loss.factor(len(rows), part.y)
+    except ValueError as error:
+        raise NotGivenError(f"a part of the batch has no R: {error}") from None
+    return part.run(at_targets(quantity, part.targets))
 
 
 def averages(quantity: Quantity) -> bool:

@@ -141,7 +141,7 @@ def test_operators(mine):
         status, out = audit(f"{mine}:{name}")
         assert status == 1
         assert "matvec: is symmetric: error " in out
-        assert "diagnosis: right with this: axes 0 and 1 exchanged (verified on" in out
+        assert "diagnosis" not in out  # that the matrix should be its transpose says nothing
 
 
 def test_a_wrong_optimizer_is_placed(mine):

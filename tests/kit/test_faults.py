@@ -41,7 +41,11 @@ def test_every_kind_of_claim_is_seen_to_fail():
     reports = [planted(fault) for fault in FAULTS] + [misbehaving(kind) for kind, _, _ in MISBEHAVING]
     made = kinds(row for report in reports for row in report.rows)
     failed = kinds(row for report in reports for row in report.failures)
-    elsewhere = {  # in test_layers.py, test_quantities.py, test_loss_scale.py and test_mixed_residuals.py
+    elsewhere = {  # test_layers, test_quantities, test_loss_scale, test_mixed_residuals, test_optional_parts
+        "has as many columns as residual_width says",
+        "is J",
+        "is linear in each of two inputs",
+        "merged results of two batches are that of one",
         "has as many columns as mixed_width says",
         "of 'mean' are c times those of 'sum'",
         "is 1/C for 'mean' where it is 1 for 'sum'",

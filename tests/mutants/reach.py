@@ -3,13 +3,14 @@
 Also a plugin of pytest, which `measure` starts: it tells coverage which test is running.
 """
 
+import ast
 import json
 import os
 import re
 import subprocess
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -25,6 +26,9 @@ COMPILED = {
 
 DEFAULTS = "tests/test_public_names.py::test_every_public_default_is_the_one_that_is_written_down"
 """It reads the defaults of arguments without running a line of their functions."""
+
+FIT = 100
+"""By how much a test that alone has a word of a change's source counts as a quicker one."""
 
 
 def measure(folder: Path, tests: list[str], workers: int) -> None:
@@ -75,32 +79,55 @@ class Reach:
     def tests(self, change: Change) -> list[str]:
         """Return the tests that reach the line of a change, in the order in which to run them.
 
-        A line outside of functions runs when the module is imported: every test that reaches the file reaches it. Of a
-        test's cases, those come first whose names have words of the line, and of what is near it.
+        A line outside of functions runs when the module is imported: every test that reaches the file reaches it, or,
+        of a file without functions, every test that names what it declares, or reaches a line that does. Of a test's cases,
+        those come first whose names have words of the line, and of what is near it.
         """
         lines = self.data.contexts_by_lineno(str(ROOT / "gbackprop" / COMPILED.get(change.file, change.file)))
         at_import = [*lines.get(change.line, ())] == [""]  # inside a function, which modules call as they are imported
         whole = change.file in COMPILED or not change.inside or at_import
         contexts = [context for some in lines.values() for context in some] if whole else lines.get(change.line, [])
+        contexts = self._naming(change) if whole and not any(contexts) else contexts
         reading = [] if change.inside else [DEFAULTS]
-        return self._ordered({context for context in [*contexts, *reading] if context in self.seconds}, change.near)
+        near = f"{change.near} compiled" if change.file in COMPILED else change.near
+        return self._ordered({context for context in [*contexts, *reading] if context in self.seconds}, near)
+
+    def _naming(self, change: Change) -> set[str]:
+        """Return the tests in files that name a class of a file or what is assigned, and those that reach such a line."""
+        names = [each.name for each in ast.parse((ROOT / "gbackprop" / change.file).read_text()).body
+                 if isinstance(each, ast.ClassDef)]  # fmt: skip
+        names += re.findall(r"\w+", change.source.partition("=")[0]) if "=" in change.source else []
+        named = re.compile(rf"\b({'|'.join(names) or '$^'})\b")
+        files = {test.partition("::")[0] for test in self.seconds}
+        naming = {each for each in files if (ROOT / each).exists() and named.search((ROOT / each).read_text())}
+        found = {test for test in self.seconds if test.partition("::")[0] in naming}
+        for path in self.data.measured_files():
+            text = Path(path).read_text().splitlines() if Path(path).exists() else []
+            lines = self.data.contexts_by_lineno(path) if any(map(named.search, text)) else {}
+            found |= {each for i, line in enumerate(text, 1) if named.search(line) for each in lines.get(i, ())}
+        return found
 
     def _ordered(self, tests: set[str], source: str) -> list[str]:
-        """Return one case of each test function first, quick ones first; then more, each function as many seconds."""
+        """Return one case of each test function first; then more, each function as many seconds; quick ones earlier.
+
+        A test whose name has words of the source, and few other tests have these, counts as a quicker one.
+        """
         words = _words(source)
-        shared = {test: len(words & _words(test.rpartition("/")[2])) for test in tests}
+        shared = {test: words & _words(test.rpartition("/")[2]) for test in tests}
+        having = Counter(word for some in shared.values() for word in some)
+        fit = {test: sum(1 / having[word] for word in some) for test, some in shared.items()}
         spent = defaultdict(float)
         first, turns = {}, {}
-        for test in sorted(tests, key=lambda test: (-shared[test], self.seconds[test], test)):
+        for test in sorted(tests, key=lambda test: (-fit[test], self.seconds[test], test)):
             function = test.partition("[")[0]
             first[test] = function not in spent
             spent[function] += self.seconds[test]
-            turns[test] = spent[function]
+            turns[test] = spent[function] / (1 + FIT * fit[test])
         return sorted(tests, key=lambda test: (not first[test], turns[test], test))
 
 
 def _words(text: str) -> set[str]:
-    return set(re.findall(r"[a-z]{4,}", text.lower()))
+    return set(re.findall(r"[a-z]{3,}", text.lower()))
 
 
 # ------------------------------------------------------------------------------------------------- the plugin of pytest

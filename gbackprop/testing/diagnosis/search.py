@@ -50,7 +50,7 @@ SMALL = 0.01
 SYMMETRIC = "is symmetric"
 """The claim that compares a result with its own transpose: that their axes are exchanged says nothing."""
 
-CONDUCT = ("interact", "memory", "float32")
+CONDUCT = ("interact", "memory", "float32", "merged")
 """Words of claims that compare a method with itself: care comes first."""
 
 

@@ -1,0 +1,138 @@
+"""Optional parts of the contract that the engine takes on trust: a wrong one is named by the claim on it."""
+
+import numpy as np
+import pytest
+
+import gbackprop as gb
+from gbackprop import layers, losses
+from gbackprop import quantities as q
+from gbackprop.calculus.residual import FactoredLayer, products
+from gbackprop.calculus.signals import GRADIENT
+from gbackprop.quantities import Quantity, Statistic
+from gbackprop.quantities.merging_rules import Averaged, Rows, Summed
+from gbackprop.testing import check_layer, check_quantity
+
+RNG = np.random.default_rng(0)
+
+
+def named(report):
+    return {(row.method, row.claim) for row in report.failures}
+
+
+class Gain(layers.ParameterJacobian):
+    """y = p x: J P is P x."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def per_sample(self, mat):
+        return mat * self.x
+
+    def push(self, directions, batch, shape):
+        return directions[:, None] * self.x
+
+
+class Squared(Gain):
+    def push(self, directions, batch, shape):
+        return directions[:, None] * self.x**2
+
+
+class OfSamples(Gain):
+    def push(self, directions, batch, shape):
+        return directions[:, None] * self.x[:1]
+
+
+class Scaled(layers.Scale):
+    def __init__(self, size, jacobian):
+        super().__init__(size)
+        self.jacobian = jacobian
+
+    def parameter_jacobians(self, saved):
+        found = super().parameter_jacobians(saved)
+        return {name: self.jacobian(saved) for name in found}
+
+
+@pytest.mark.parametrize(("jacobian", "right"), [(Gain, True), (Squared, False), (OfSamples, False)])
+def test_an_own_product_with_directions_is_the_jacobians(jacobian, right):
+    report = check_layer(Scaled(3, jacobian), RNG.standard_normal((3, 3)))
+    assert named(report) == (set() if right else {("weight.push", "is J")}), report
+
+
+class Gate(FactoredLayer):
+    """y = a b², or a b: the residual of the latter has two columns for each feature."""
+
+    def __init__(self, power, bilinear=False, width=2):
+        self.power, self.width = power, width
+        self.bilinear = bilinear  # type: ignore[misc]
+
+    def output_shape(self, first, second):
+        return first
+
+    def forward(self, a, b):
+        return a * b**self.power, (a, b)
+
+    def jmp(self, saved, first, second):
+        a, b = saved
+        return first * b**self.power + second * a * self.power * b ** (self.power - 1)
+
+    def mjp(self, saved, mat):
+        a, b = saved
+        return mat * b**self.power, mat * a * self.power * b ** (self.power - 1)
+
+    def residual_width(self, first, second):
+        return self.width * first[0]
+
+    def residual(self, saved, grad):
+        size, eye = grad.shape[1], np.eye(grad.shape[1], dtype=grad.dtype)
+        return products(size, lambda k: (eye[k][:, None] * np.ones_like(grad), eye[k][:, None] * grad), grad)
+
+
+@pytest.mark.parametrize(("layer", "wrong"), [
+    (Gate(1), set()), (Gate(1, bilinear=True), set()),
+    (Gate(1, width=1), {("residual", "has as many columns as residual_width says")}),
+    (Gate(2, bilinear=True), {("bilinear", "is linear in each of two inputs"), ("residual", "is Σⱼ (∇² yⱼ) gⱼ")}),
+])  # fmt: skip
+def test_what_a_join_says_of_its_residual_is_so(layer, wrong):
+    inputs = RNG.standard_normal((3, 2)), RNG.standard_normal((3, 2))
+    assert named(check_layer(layer, inputs)) == wrong
+
+
+class Doubled(Quantity):
+    """The gradient times 2, of which batches add up."""
+
+    name, scale, powers = "doubled", "2 R Σₙ ∇ℓₙ", (1, 1)
+    merging = Summed()
+
+    def statistics(self):
+        return (Statistic("sum", GRADIENT),)
+
+    def finish(self, scale, found):
+        return 2 * found
+
+    def definition(self, parts):
+        return 2 * parts.factor * parts.gradients.sum(0)
+
+
+class OfTheMean(Doubled):
+    merging = Averaged()
+
+
+class OfRows(q.BatchGrad):
+    merging, powers = Rows(power=2), (1, 1)
+
+
+class Unstated(Doubled):
+    merging = None
+
+
+@pytest.mark.parametrize("loss", [losses.CrossEntropyLoss(), losses.CrossEntropyLoss("sum")], ids=repr)
+def test_an_own_rule_of_merging_gives_what_one_batch_gives(loss):
+    network = gb.Sequential(layers.Linear(3, 2), layers.Tanh(), layers.Linear(2, 2), rng=0, dtype="float64")
+    given = network, loss, RNG.standard_normal((5, 3)), np.array([0, 1, 1, 0, 1])
+    claim = "merged results of two batches are that of one, of the {}"
+    for quantity, wrong in ((Doubled(), []), (OfTheMean(), ["sum"]), (OfRows(), ["mean"])):
+        expected = {(type(quantity).__name__, claim.format(reduction)) for reduction in wrong}
+        assert named(check_quantity(quantity, *given)) == expected
+    for unjudged in (Unstated(), q.KFRA()):
+        rows = [row for row in check_quantity(unjudged, *given).rows if row.claim.startswith(claim[:10])]
+        assert [row.verdict for row in rows] == ["not given"] * 2
