@@ -207,6 +207,53 @@ def test_options_that_others_follow_from_count_or_are_refused():
         assert refuses(layer, name, value), (layer, name)
 
 
+WRONG = [
+    (losses.CrossEntropyLoss(), "reduction", "none"), (losses.MSELoss(), "reduction", "MEAN"),
+    (losses.CrossEntropyLoss(), "label_smoothing", 2.0), (losses.CrossEntropyLoss(), "ignore_index", 1.5),
+    (losses.CrossEntropyLoss(), "weight", -W), (losses.HuberLoss(), "delta", -1.0), (losses.SmoothL1Loss(), "beta", -1.0),
+    (losses.PoissonNLLLoss(), "log_input", "no"), (layers.Dropout(0.5), "p", 1.5), (layers.LayerNorm(3), "eps", -1.0),
+    (layers.GELU(), "approximate", "foo"), (layers.Hardtanh(-1, 1), "min_val", 2.0), (layers.Softshrink(), "lambd", -1.0),
+    (layers.Softplus(), "beta", 0.0), (layers.GroupNorm(2, 4), "num_groups", 3), (layers.Threshold(0.1, 0.2), "value", 0.7),
+    (layers.Embedding(3, 2), "padding_idx", True), (layers.Embedding(3, 2), "padding_idx", 3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("made", "name", "value"), WRONG, ids=lambda each: str(each))
+def test_what_the_constructor_refuses_cannot_be_assigned(made, name, value):
+    before = dict(vars(made))
+    with pytest.raises(ERRORS, match="expected "):
+        setattr(made, name, value)
+    assert vars(made).keys() == before.keys()
+    assert all(vars(made)[each] is before[each] for each in before)
+
+
+def test_an_option_is_stored_as_the_constructor_stores_it():
+    for made, name, value, expected in (
+        (layers.Embedding(3, 2), "padding_idx", -1, 2), (layers.AdaptiveAvgPool2d(2), "output_size", 3, (3, 3)),
+        (losses.CrossEntropyLoss(), "ignore_index", np.int64(-1), -1), (layers.LayerNorm(4), "normalized_shape", 4, (4,)),
+    ):  # fmt: skip
+        setattr(made, name, value)
+        assert getattr(made, name) == expected
+        assert type(getattr(made, name)) is type(expected)
+    with pytest.raises(TypeError, match="CrossEntropyLoss, weight: expected a NumPy or CuPy array, got list"):
+        losses.CrossEntropyLoss().weight = [1.0, 2.0, 3.0]
+    x, y = np.ones((2, 2), int), np.ones((2, 2, 2))
+    found = layers.Embedding(3, 2), layers.Embedding(3, 2, padding_idx=-2)
+    found[0].padding_idx = -2
+    gradients = [gb.backward(gb.Sequential(each, rng=0, dtype="float64"), losses.MSELoss(), x, y) for each in found]
+    assert same(*gradients)
+    assert not gradients[0].gradient["0.weight"].any()
+
+
+@pytest.mark.parametrize(("layer", "name", "value"), [
+    (layers.Linear(2, 3), "out_features", 4), (layers.LayerNorm(4), "normalized_shape", 3), (layers.Conv2d(2, 4, 3), "groups", 2),
+    (layers.ConvTranspose2d(2, 4, 3), "out_channels", 2),
+], ids=str)  # fmt: skip
+def test_an_option_on_which_drawn_parameters_depend_is_refused(layer, name, value):
+    gb.Sequential(layer, rng=0)
+    assert refuses(layer, name, value)
+
+
 def test_a_parameter_that_was_not_drawn_is_named():
     layer = layers.Linear(2, 3, bias=False)
     network = gb.Sequential(layer, rng=0)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dis
 import inspect
+import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from math import inf, isfinite
 from numbers import Integral, Real
-from types import FunctionType
+from types import FrameType, FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -20,6 +21,10 @@ NO_ARGUMENTS = inspect.Signature([inspect.Parameter("self", inspect.Parameter.PO
 
 SHIPPED = "gbackprop."
 """The prefix of the modules whose classes are shipped."""
+
+UNCHANGED = "expected no change after it was made; make another one"
+
+VARIABLE = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 
 
 class Constructed:
@@ -34,6 +39,10 @@ class Constructed:
     fixed: ClassVar[frozenset[str]] = frozenset()
     """Names of attributes from which others follow when an object is made: they cannot be assigned later."""
 
+    remade: ClassVar[bool] = False
+    """True if another object of the class can be made at no cost, so that its constructor checks what is assigned."""
+
+    _options: ClassVar[tuple[str, ...]] = ()  # the arguments that attributes have the names of
     _stored: ClassVar[frozenset[str]] = frozenset()  # the attributes that the functions of a class store
     _dropped: ClassVar[frozenset[str]] = frozenset()  # arguments that are none of these
 
@@ -43,16 +52,19 @@ class Constructed:
         stored = cls._stored = frozenset().union(*known)
         code = getattr(cls.__init__, "__code__", None)
         takes = () if code is None else code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
-        cls._dropped = frozenset(each for each in takes if each not in stored and not hasattr(cls, each))
+        found = {each for each in takes if each in stored or isinstance(getattr(cls, each, None), property)}
+        cls._dropped = frozenset(takes) - found
+        cls._options = tuple(found) if code is not None and not code.co_flags & VARIABLE else ()
 
     if not TYPE_CHECKING:  # with it, mypy takes any name for an attribute
 
         def __setattr__(self, name: str, value: Any) -> None:
             kind = type(self)  # of the library: a user's class knows what it does with an attribute
-            again = name in kind._dropped or (name in kind.fixed and name in vars(self))
-            if again and kind.__module__.startswith(SHIPPED):
-                text = f"{kind.__name__}, {name}: expected no change after it was made; make another one"
-                raise AttributeError(text)
+            if kind.__module__.startswith(SHIPPED):
+                if name in kind._dropped or (name in kind.fixed and name in vars(self)):
+                    raise AttributeError(f"{kind.__name__}, {name}: {UNCHANGED}")
+                if kind.remade and name in kind._options and not _of_library(sys._getframe(1)):
+                    value = _as_made(self, name, value)
             super().__setattr__(name, value)
 
     def __new__(cls, *given: Any, **named: Any) -> Self:
@@ -67,6 +79,26 @@ class Constructed:
         return new(cls) if new is object.__new__ else new(cls, *given, **named)
 
     __new__.__signature__ = NO_ARGUMENTS  # type: ignore[attr-defined]  # for help()
+
+
+def _of_library(frame: FrameType) -> bool:
+    """Return whether a frame runs code of the library, which knows what it assigns."""
+    return str(frame.f_globals.get("__name__")).startswith(SHIPPED)
+
+
+def _as_made(made: Any, name: str, value: Any) -> Any:
+    """Return an option as the constructor stores it; raise what that raises, or if parameters had other shapes."""
+    kind = type(made)
+    given = {each: getattr(made, each) for each in kind._options if hasattr(made, each)}
+    try:
+        kind(**given)
+    except Exception:  # its attributes are not what its constructor takes
+        return value
+    other = kind(**{**given, name: value})
+    shapes = [each.parameter_shapes() for each in (made, other)] if getattr(made, "drawn", None) else [{}, {}]
+    if any(shape != shapes[1].get(key, shape) for key, shape in shapes[0].items()):
+        raise AttributeError(f"{kind.__name__}, {name}: {UNCHANGED}")
+    return getattr(other, name)
 
 
 signature_of = lru_cache(maxsize=512)(inspect.signature)
@@ -256,7 +288,7 @@ def no_draws(loss: Any) -> UnsupportedError:
 
 
 def check_targets(name: str, targets: Array, loss: Any, x: Array, batch_shape: tuple[int, ...]) -> None:
-    """Check pseudo-targets that are given, shape (M, N, ...), as the loss checks targets."""
+    """Check pseudo-targets that are given, shape (M, N, ...), as the loss without weights checks targets."""
     if loss.undrawn:
         raise no_draws(loss)
     expected = loss.target_shape(batch_shape)
@@ -264,6 +296,7 @@ def check_targets(name: str, targets: Array, loss: Any, x: Array, batch_shape: t
         shape = ", ".join(map(str, expected))
         raise ValueError(f"{name}: expected shape (M, {shape}), got {targets.shape}")
     rows = targets.reshape(-1, *targets.shape[2:])
+    loss = loss.unweighted() if loss.weighted else loss  # for it, no label is ignored
     try:  # all at once: the host waits for a GPU at each check
         loss.check_target(name, rows, x, (rows.shape[0], *batch_shape[1:]))
     except (TypeError, ValueError):

@@ -126,6 +126,8 @@ class Nodes:
 class Layer(Constructed):
     """Base class of layers. A subclass defines `forward`, `mjp`, and the other methods that apply to its function."""
 
+    remade = True
+
     curvature: ClassVar[str] = "zero"
     """Second derivative of outputs with respect to inputs: "zero", "diagonal" (elementwise layers) or "dense"."""
 

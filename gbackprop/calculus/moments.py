@@ -86,9 +86,10 @@ class Moments:
         """Add the moments of other samples, in the memory of these."""
         xp, n = array_module(self.mean), self.count + other.count
         share, low = other.count / n, self.low
-        low = xp.zeros_like(self.mean) if low is None and other.low is not None else low
-        for rows in _pieces(self.mean):
-            mean, centered = self.mean[rows], self.centered[rows]
+        means, all_centered = xp.asarray(self.mean), xp.asarray(self.centered)  # of a parameter without axes, numbers
+        low = xp.zeros_like(means) if low is None and other.low is not None else low
+        for rows in _pieces(means):
+            mean, centered = means[rows], all_centered[rows]
             difference = other.mean[rows] - mean
             if low is None:
                 mean += difference * share
@@ -99,7 +100,7 @@ class Moments:
             difference *= self.count * share
             centered += difference
             centered += other.centered[rows]
-        return Moments(n, self.mean, self.centered, low)
+        return Moments(n, means, all_centered, low)
 
     def __add__(self, other: Moments) -> Moments:
         low = None if self.low is None else self.low.copy()

@@ -60,6 +60,8 @@ class Loss(Constructed):
     undrawn: str = ""
     """Why no pseudo-targets, drawn or given, have the loss's Hessian as the covariance of their gradients."""
 
+    remade = True
+
     weighted: bool = False
     """True if ℓₙ has weights that its likelihood does not have: see `unweighted`."""
 

@@ -50,6 +50,8 @@ class Container(Layer):
         If `dtype` is not one of the two, or not that of parameters that are drawn.
     """
 
+    remade = False
+
     def __init__(self, children: Mapping[str, Layer], rng: Any = None, dtype: Any = None) -> None:
         for name, layer in children.items():
             if not isinstance(layer, Layer):

@@ -49,6 +49,17 @@ def test_merged_batches_are_one_call(kind, reduction, cuts):
     assert merged.scale.factor == pytest.approx(whole.scale.factor, rel=1e-12)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_parameter_without_axes_is_merged_as_others_are(dtype):
+    nodes = {"a": (layers.Parameter(()),), "y": (layers.Operation("multiply"), "input", "a")}
+    net, loss = gb.Graph(nodes, rng=0, dtype=dtype), losses.MSELoss()
+    x, y = np.random.default_rng(0).standard_normal((2, 7, 3)).astype(dtype)
+    asked = q.Variance(), q.SecondMoment(), q.BatchGrad(), q.BatchL2Grad(), q.DiagGGN(), q.DiagHessian()
+    whole = gb.backward(net, loss, x, y, *asked)
+    merged = gb.accumulate(net, loss, [(x[i : i + 2], y[i : i + 2]) for i in (0, 2, 4)] + [(x[6:], y[6:])], *asked)
+    assert_close(merged, whole, 1e-5 if dtype == "float32" else 1e-12)
+
+
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("kind", [q.KFAC, q.DiagGGNMC])
 def test_monte_carlo_quantities_merge_at_given_targets(kind, reduction):

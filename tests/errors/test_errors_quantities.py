@@ -115,6 +115,8 @@ BAD_TARGETS = {
     "outputs": (MSE, np.zeros((1, 4, 3)), ValueError, ["(M, 4, 2)", "(1, 4, 3)"]),
     "float labels": (CE, np.zeros((1, 4)), TypeError, ["integer", "float64"]),
     "label": (CE, np.full((1, 4), 2), ValueError, ["0 to 1", "got 2"]),
+    "ignored label": (losses.CrossEntropyLoss(ignore_index=-100), np.array([[0, -100, 1, 0]]), ValueError,
+                      ["0 to 1", "got -100"]),
     "dtype": (MSE, np.zeros((1, 4, 2), np.float32), TypeError, ["float64", "float32"]),
     "NaN in the second": (MSE, np.stack([Z, Z * np.nan]), ValueError, ["[1]", "finite"]),
     "list": (CE, [[0, 1, 1, 0]], TypeError, ["array", "list"]),
@@ -124,7 +126,7 @@ BAD_TARGETS = {
 @pytest.mark.parametrize("kind", [q.KFAC, q.DiagGGNMC])
 @pytest.mark.parametrize(("loss", "targets", "error", "words"), BAD_TARGETS.values(), ids=BAD_TARGETS)
 def test_bad_monte_carlo_targets(kind, loss, targets, error, words):
-    y = Y if loss is CE else Z
+    y = Z if loss is MSE else Y
     words = [f"targets of {kind.__name__}", *words]
     refuse(error, words, lambda: gb.backward(mlp(), loss, X, y, kind(targets=targets)))
 

@@ -214,7 +214,8 @@ def test_windows_of_a_padded_image_are_those_of_a_loop(more):
                                               for name, at_least in (("padding", 0), ("dilation", 1), ("stride", 1)))
     padded = np.pad(x, ((0, 0), (0, 0), (up, up), (left, left)))
     rows, columns = range(0, padded.shape[2] - far, down), range(0, padded.shape[3] - 2 * wide, right)
-    seen = [padded[:, :, i : i + far + 1 : far, j : j + 2 * wide + 1 : wide].reshape(2, -1) for i in rows for j in columns]
+    seen = [padded[:, :, i : i + far + 1 : far, j : j + 2 * wide + 1 : wide].reshape(2, -1)
+            for i in rows for j in columns]  # fmt: skip
     unfolded = gb.Sequential(Operation("unfold", kernel=(2, 3), **more))(x)
     np.testing.assert_array_equal(unfolded, np.stack(seen, -1))
     y = np.random.default_rng(1).standard_normal(unfolded.shape)

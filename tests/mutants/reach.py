@@ -80,8 +80,8 @@ class Reach:
         """Return the tests that reach the line of a change, in the order in which to run them.
 
         A line outside of functions runs when the module is imported: every test that reaches the file reaches it, or,
-        of a file without functions, every test that names what it declares, or reaches a line that does. Of a test's cases,
-        those come first whose names have words of the line, and of what is near it.
+        of a file without functions, every test that names what it declares, or reaches a line that does. Of a test's
+        cases, those come first whose names have words of the line, and of what is near it.
         """
         lines = self.data.contexts_by_lineno(str(ROOT / "gbackprop" / COMPILED.get(change.file, change.file)))
         at_import = [*lines.get(change.line, ())] == [""]  # inside a function, which modules call as they are imported
@@ -93,7 +93,7 @@ class Reach:
         return self._ordered({context for context in [*contexts, *reading] if context in self.seconds}, near)
 
     def _naming(self, change: Change) -> set[str]:
-        """Return the tests in files that name a class of a file or what is assigned, and those that reach such a line."""
+        """Return the tests in files that name a class or what is assigned, and those that reach a line that does."""
         names = [each.name for each in ast.parse((ROOT / "gbackprop" / change.file).read_text()).body
                  if isinstance(each, ast.ClassDef)]  # fmt: skip
         names += re.findall(r"\w+", change.source.partition("=")[0]) if "=" in change.source else []

@@ -26,6 +26,7 @@ class _ConvBase(Spatial):
     """Base class of convolutions and transposed ones: channels in groups, a window, a weight for it, and a bias."""
 
     window: Window
+    fixed = frozenset({"in_channels", "out_channels", "groups"})
     constant_jacobian = True
     kronecker_factors = True
 
@@ -70,7 +71,7 @@ class _Conv(_ConvBase):
     """
 
     formulas = {"forward": "y[t] = W u[t] + b, u = unfold(x)", "mjp": "fold(Wᵀ g[t])"}
-    fixed = frozenset({"padding"})
+    fixed = _ConvBase.fixed | {"padding"}
 
     def __init__(
         self,
