@@ -210,10 +210,13 @@ def test_options_that_others_follow_from_count_or_are_refused():
 WRONG = [
     (losses.CrossEntropyLoss(), "reduction", "none"), (losses.MSELoss(), "reduction", "MEAN"),
     (losses.CrossEntropyLoss(), "label_smoothing", 2.0), (losses.CrossEntropyLoss(), "ignore_index", 1.5),
-    (losses.CrossEntropyLoss(), "weight", -W), (losses.HuberLoss(), "delta", -1.0), (losses.SmoothL1Loss(), "beta", -1.0),
+    (losses.CrossEntropyLoss(), "weight", -W), (losses.HuberLoss(), "delta", -1.0),
+    (losses.SmoothL1Loss(), "beta", -1.0),
     (losses.PoissonNLLLoss(), "log_input", "no"), (layers.Dropout(0.5), "p", 1.5), (layers.LayerNorm(3), "eps", -1.0),
-    (layers.GELU(), "approximate", "foo"), (layers.Hardtanh(-1, 1), "min_val", 2.0), (layers.Softshrink(), "lambd", -1.0),
-    (layers.Softplus(), "beta", 0.0), (layers.GroupNorm(2, 4), "num_groups", 3), (layers.Threshold(0.1, 0.2), "value", 0.7),
+    (layers.GELU(), "approximate", "foo"), (layers.Hardtanh(-1, 1), "min_val", 2.0),
+    (layers.Softshrink(), "lambd", -1.0),
+    (layers.Softplus(), "beta", 0.0), (layers.GroupNorm(2, 4), "num_groups", 3),
+    (layers.Threshold(0.1, 0.2), "value", 0.7),
     (layers.Embedding(3, 2), "padding_idx", True), (layers.Embedding(3, 2), "padding_idx", 3),
 ]  # fmt: skip
 
@@ -230,7 +233,8 @@ def test_what_the_constructor_refuses_cannot_be_assigned(made, name, value):
 def test_an_option_is_stored_as_the_constructor_stores_it():
     for made, name, value, expected in (
         (layers.Embedding(3, 2), "padding_idx", -1, 2), (layers.AdaptiveAvgPool2d(2), "output_size", 3, (3, 3)),
-        (losses.CrossEntropyLoss(), "ignore_index", np.int64(-1), -1), (layers.LayerNorm(4), "normalized_shape", 4, (4,)),
+        (losses.CrossEntropyLoss(), "ignore_index", np.int64(-1), -1),
+        (layers.LayerNorm(4), "normalized_shape", 4, (4,)),
     ):  # fmt: skip
         setattr(made, name, value)
         assert getattr(made, name) == expected
@@ -246,8 +250,8 @@ def test_an_option_is_stored_as_the_constructor_stores_it():
 
 
 @pytest.mark.parametrize(("layer", "name", "value"), [
-    (layers.Linear(2, 3), "out_features", 4), (layers.LayerNorm(4), "normalized_shape", 3), (layers.Conv2d(2, 4, 3), "groups", 2),
-    (layers.ConvTranspose2d(2, 4, 3), "out_channels", 2),
+    (layers.Linear(2, 3), "out_features", 4), (layers.LayerNorm(4), "normalized_shape", 3),
+    (layers.Conv2d(2, 4, 3), "groups", 2), (layers.ConvTranspose2d(2, 4, 3), "out_channels", 2),
 ], ids=str)  # fmt: skip
 def test_an_option_on_which_drawn_parameters_depend_is_refused(layer, name, value):
     gb.Sequential(layer, rng=0)

@@ -136,3 +136,13 @@ def test_an_own_rule_of_merging_gives_what_one_batch_gives(loss):
     for unjudged in (Unstated(), q.KFRA()):
         rows = [row for row in check_quantity(unjudged, *given).rows if row.claim.startswith(claim[:10])]
         assert [row.verdict for row in rows] == ["not given"] * 2
+
+
+@pytest.mark.parametrize(("quantity", "words"), [
+    (OfTheMean(), "merging were Summed(power=1)"), (OfRows(), "merging were Rows(power=1)"),
+], ids=str)  # fmt: skip
+def test_another_rule_of_merging_is_the_diagnosis(quantity, words):
+    network = gb.Sequential(layers.Linear(3, 2), layers.Tanh(), layers.Linear(2, 2), rng=0, dtype="float64")
+    given = network, losses.CrossEntropyLoss(), RNG.standard_normal((5, 3)), np.array([0, 1, 1, 0, 1])
+    (row,) = check_quantity(quantity, *given).diagnose().failures
+    assert [each.words for each in row.known] == [f"right if {words}"]

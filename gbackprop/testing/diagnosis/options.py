@@ -16,9 +16,15 @@ import numpy as np
 from gbackprop import layers
 from gbackprop.base.checks import is_shipped
 from gbackprop.calculus.layer import INPUT, Layer, Leaf
+from gbackprop.quantities import Quantity
+from gbackprop.quantities.merging_rules import Averaged, Rows, Summed
 
 NO_OPTIONS = ("constant_jacobian", "broadcasts", "bilinear", "mixes", "__firstlineno__")
 """Attributes of classes that state what a layer is."""
+
+
+RULES = Summed(), Averaged(), Rows(), Summed(2), Rows(2)
+"""The rules by which results of batches are merged."""
 
 
 def of_options(subject: Any) -> Iterator[tuple[float, str, Callable[[Any], Any]]]:
@@ -34,6 +40,9 @@ def of_options(subject: Any) -> Iterator[tuple[float, str, Callable[[Any], Any]]
     for name, value in own.items():
         for cost, words, other in _others(value, _default(subject, name)):
             yield cost, f"{name} were {words}", partial(with_option, name, other)
+    for rule in RULES if isinstance(subject, Quantity) else ():
+        cost = 1.6 if getattr(rule, "power", 1) > 1 else 1
+        yield cost, f"merging were {rule!r}", partial(with_option, "merging", rule)
     for name, array in subject.parameters.items() if isinstance(subject, Layer) else ():
         for words, change in {**NUMBERS, **ENTRIES}.items():
             if np.shape(change(array)) == array.shape:
@@ -98,7 +107,7 @@ def _others(value: Any, default: Any) -> Iterator[tuple[float, str, Any]]:
 def with_option(name: str, value: Any, subject: Any) -> Any:
     """Return a copy with another value of an option, through its constructor's checks where code is compiled for it."""
     twin = copy.deepcopy(subject)
-    if is_shipped(subject) and not isinstance(value, (bool, float, np.ndarray)):
+    if is_shipped(subject) and not isinstance(value, (bool, float, np.ndarray)) and name in _signature(subject):
         needed = inspect.signature(type(subject)).parameters
         made = type(subject)(**{key: vars(subject)[key] for key in needed if key in vars(subject)} | {name: value})
         twin.__dict__ |= {key: each for key, each in vars(made).items() if key != "drawn"}

@@ -50,7 +50,10 @@ SMALL = 0.01
 SYMMETRIC = "is symmetric"
 """The claim that compares a result with its own transpose: that their axes are exchanged says nothing."""
 
-CONDUCT = ("interact", "memory", "float32", "merged")
+MERGED = "merged results"
+"""How the claims on a quantity's rule of merging begin, which say nothing of its formula."""
+
+CONDUCT = ("interact", "memory", "float32", MERGED)
 """Words of claims that compare a method with itself: care comes first."""
 
 
@@ -102,6 +105,8 @@ class _Search:
         """Return the edits of the first kind that has any; and where they may hold by `CHANCE`, those of the next."""
         if self.claim == SYMMETRIC or self.method in getattr(getattr(self.probe, "layer", None), "parameters", {}):
             return []  # the latter's claim is on the function: that it is linear in a parameter
+        if self.claim.startswith(MERGED):
+            return [*filter(None, self.optional())]
         related = self.relations.search
         simple = partial(related, "multiples", "joined", "at_places", "changed", "moved", "quantities", "added")
         of_source = lambda: self.rewrites  # noqa: E731
