@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from math import inf, isfinite
 from numbers import Integral, Real
-from types import FrameType, FunctionType
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -63,8 +63,9 @@ class Constructed:
             if kind.__module__.startswith(SHIPPED):
                 if name in kind._dropped or (name in kind.fixed and name in vars(self)):
                     raise AttributeError(f"{kind.__name__}, {name}: {UNCHANGED}")
-                if kind.remade and name in kind._options and not _of_library(sys._getframe(1)):
-                    value = _as_made(self, name, value)
+                if kind.remade and name in kind._options:  # the library knows what it assigns
+                    by = sys._getframe(1).f_globals.get("__name__", "")
+                    value = value if by.startswith(SHIPPED) else _as_made(self, name, value)
             super().__setattr__(name, value)
 
     def __new__(cls, *given: Any, **named: Any) -> Self:
@@ -79,11 +80,6 @@ class Constructed:
         return new(cls) if new is object.__new__ else new(cls, *given, **named)
 
     __new__.__signature__ = NO_ARGUMENTS  # type: ignore[attr-defined]  # for help()
-
-
-def _of_library(frame: FrameType) -> bool:
-    """Return whether a frame runs code of the library, which knows what it assigns."""
-    return str(frame.f_globals.get("__name__")).startswith(SHIPPED)
 
 
 def _as_made(made: Any, name: str, value: Any) -> Any:

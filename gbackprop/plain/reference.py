@@ -48,7 +48,8 @@ def reference(
     x, (loss, y) = batch_of(network, x), (loss, y) if sample_weight is None else weighted(loss, y, sample_weight)
     with on_device_of(x):
         plan = plan_of(network, loss, x, quantities, training, wrt).with_batch(x, y, rng, first=True)
-        return complete(plan, x, run(plan, x, y), lambda following: run(following, x, y))
+        # of a copy: where layers only move numbers, the output has the memory of x
+        return complete(plan, x, run(plan, x.copy(), y), lambda following: run(following, x, y))
 
 
 def run(plan: Plan, x: Array, y: Array) -> Result:

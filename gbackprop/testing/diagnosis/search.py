@@ -51,7 +51,7 @@ SYMMETRIC = "is symmetric"
 """The claim that compares a result with its own transpose: that their axes are exchanged says nothing."""
 
 MERGED = "merged results"
-"""How the claims on a quantity's rule of merging begin, which say nothing of its formula."""
+"""The first words of claims on a quantity's rule of merging, which say nothing of its formula."""
 
 CONDUCT = ("interact", "memory", "float32", MERGED)
 """Words of claims that compare a method with itself: care comes first."""
