@@ -202,7 +202,6 @@ def test_options_that_others_follow_from_count_or_are_refused():
         (lstm, "hidden_size", 4), (lstm, "bidirectional", True), (norm, "affine", False),
         (layers.Slice(1, 0, 2), "start", 1), (layers.ReflectionPad1d(1), "padding", 0),
         (layers.LayerNorm(3), "elementwise_affine", False), (layers.ZeroPad2d(1), "padding", 2),
-        (gb.RNN(2, 3), "nonlinearity", "relu"),
     ):  # fmt: skip
         assert refuses(layer, name, value), (layer, name)
 

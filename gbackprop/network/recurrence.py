@@ -26,7 +26,7 @@ class Recurrent(Expanded):
     At each time step the same parameters are used; they are shared as those of a layer at several places are.
     """
 
-    fixed = frozenset({"input_size", "hidden_size", "num_layers", "nonlinearity", "bias", "dropout", "bidirectional"})
+    fixed = frozenset({"input_size", "hidden_size", "num_layers", "bias", "dropout", "bidirectional"})
     gates: ClassVar[int]
     """The number of vectors of length `hidden_size` that the linear maps give."""
 
