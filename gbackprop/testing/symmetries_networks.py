@@ -92,7 +92,7 @@ def separate(posed: Posed, rng: np.random.Generator) -> Change:
         ins, outs = layer.in_channels // count, layer.out_channels // count
         for i in range(count):
             part, rows = copy.copy(layer), np.arange(i * outs, (i + 1) * outs)
-            part.in_channels, part.out_channels, part.groups = ins, outs, 1
+            vars(part).update(in_channels=ins, out_channels=outs, groups=1)
             part = with_values(part, {key: v[i * outs : (i + 1) * outs] for key, v in layer.parameters.items()})
             parts.append(Sequential(L.Slice(1, i * ins, (i + 1) * ins), part))
             own = {f"{leaf.name}.{i}.1.{key}": name for key, name in leaf.parameters.items()}

@@ -1,6 +1,7 @@
 """Edits of the source of a method: what they find, and that they change nothing else."""
 
 import copy
+import re
 import types
 from time import sleep
 
@@ -571,6 +572,88 @@ def test_the_source_says_where_an_array_that_should_not_matter_is_taken():
     """That all is right for targets of 0 is true, too, and not what is wrong."""
     report = check_loss(Binomial(), RNG.standard_normal((4, 3)), RNG.integers(0, 3, (4, 3)).astype(float))
     assert "were `return 3 * logistic(output) * logistic(-output)`" in diagnosis(report, "hessian_sqrt")[0].words
+
+
+class Counts(ElementwiseLoss):
+    """ℓ = c Σ (y + r) log(r + eᶠ) − y f, of whose gradient one y lacks r: it is linear in y, and should not be."""
+
+    undrawn, finite_range = "as if it had no density", (-40.0, 40.0)
+    dispersion = 2.5
+
+    def values(self, output, target):
+        r = self.dispersion
+        return self.summed((target + r) * np.log(r + np.exp(output)) - target * output)
+
+    def gradients(self, output, target):
+        r, mean = self.dispersion, np.exp(output)
+        return self.summed_weight(output.shape[1:]) * (target * mean / (r + mean) - target)
+
+    def second(self, output, target):
+        r, mean = self.dispersion, np.exp(output)
+        return (target + r) * mean / (r + mean) * (r / (r + mean))
+
+
+def test_an_edit_of_a_loss_need_not_be_linear():
+    report = check_loss(Counts(), RNG.standard_normal((4, 3)), RNG.integers(0, 3, (4, 3)).astype(float))
+    assert diagnosis(report, "gradients")[0].words == "right if `target` were `target + r`"
+
+
+class Cubed(Layer):
+    """y = s x³ with a number s for each row, of as many numbers as a row has, and power 2, as its residual has it."""
+
+    curvature = "diagonal"
+
+    def __init__(self):
+        self.power = 2
+        self.slopes = np.array([0.5, 2.0, 3.0])
+
+    def output_shape(self, shape):
+        return shape
+
+    def forward(self, x):
+        return self.slopes.astype(x.dtype)[:, None] * x**3, x
+
+    def jmp(self, saved, mat):
+        return self.slopes.astype(mat.dtype) * 3 * saved**2 * mat
+
+    def mjp(self, saved, mat):
+        return self.slopes.astype(mat.dtype)[:, None] * 3 * saved * mat
+
+    def residual(self, saved, grad):
+        return 6 * self.slopes.astype(grad.dtype)[:, None] * saved**1 * grad
+
+
+def test_axes_are_added_powers_are_numbers_and_dtypes_are_left_alone():
+    report = check_layer(Cubed(), draw(3, 3, 3))
+    assert "were `return self.slopes.astype(mat.dtype)[:, None] * 3" in diagnosis(report, "jmp")[0].words
+    assert "saved ** 2 * mat`" in diagnosis(report, "mjp")[0].words
+    edits = [words() for _, words, _ in edits_of(Cubed.jmp, Cubed())]
+    assert edits
+    assert not [words for words in edits if re.search(r"astype\((?!mat\.dtype\))", words)]
+
+
+class Share(Quantity):
+    """m² / (m² + Q/N), with Q for Q/N."""
+
+    name, scale, merging, powers = "share", "m² / (m² + Q/N)", "a ratio does not add up", (0, 0)
+
+    def statistics(self):
+        return (Statistic("moments", GRADIENT),)
+
+    def finish(self, scale, moments):
+        square = moments.mean**2
+        return (square / (square + moments.centered + 1e-300)).astype(scale.dtype)
+
+    def definition(self, parts):
+        g = parts.gradients
+        return g.mean(0) ** 2 / (g**2).mean(0)
+
+
+def test_a_quantity_may_lack_its_number_of_samples():
+    network = gb.Sequential(L.Linear(3, 2), L.Tanh(), L.Linear(2, 2), rng=0, dtype="float64")
+    report = check_quantity(Share(), network, MSELoss(), draw(5, 3), draw(5, 2))
+    (row,) = [row for row in report.diagnose().failures if row.claim.startswith("is m²")]
+    assert "scale.batch" in row.known[0].words
 
 
 @pytest.mark.parametrize("name", ["plain", "with_nan"])

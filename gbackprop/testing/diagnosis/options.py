@@ -19,7 +19,7 @@ from gbackprop.calculus.layer import INPUT, Layer, Leaf
 from gbackprop.quantities import Quantity
 from gbackprop.quantities.merging_rules import Averaged, Rows, Summed
 
-NO_OPTIONS = ("constant_jacobian", "broadcasts", "bilinear", "mixes", "__firstlineno__")
+NO_OPTIONS = ("constant_jacobian", "broadcasts", "bilinear", "mixes", "remade", "__firstlineno__")
 """Attributes of classes that state what a layer is."""
 
 

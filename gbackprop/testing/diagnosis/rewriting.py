@@ -13,6 +13,8 @@ import numpy as np
 
 from gbackprop.array import is_array
 from gbackprop.calculus.state import digest
+from gbackprop.losses.base import Loss
+from gbackprop.quantities import Quantity
 from gbackprop.testing.diagnosis.arguments import Change
 from gbackprop.testing.diagnosis.care import wrapped
 from gbackprop.testing.diagnosis.deadline import Deadline
@@ -76,7 +78,7 @@ class _Call:
         self.owner, self.name, self.given, self.named = owner, name, given, named
         self.array, self.result = result, _numbers(result)
         self.tried = {self.result}
-        self.is_linear = _is_linear(getattr(owner, name), given)
+        self.is_linear = not isinstance(owner, Loss | Quantity) and _is_linear(getattr(owner, name), given)
         self.invalid: Any = "ignore" if self._is_invalid() else "raise"  # NaN is no way to leave out a branch
 
     def _is_invalid(self) -> bool:

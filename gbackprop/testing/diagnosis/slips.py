@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 from typing import Any
 
+LOAD = ast.Load()
+
 Instead = tuple[float, Any]
 """A node, or its text, in place of another one, with the cost."""
 
@@ -33,6 +35,8 @@ SWAPPED: dict[type[ast.AST], tuple[type[Any], ...]] = {
 
 def of_expression(node: Any) -> Iterator[Instead]:
     """Yield what a node may be taken for, by its kind."""
+    if isinstance(node, ast.Name | ast.Attribute | ast.Call) and isinstance(getattr(node, "ctx", LOAD), ast.Load):
+        yield from ((1.15, f"({ast.unparse(node)}){index}") for index in ("[:, None]", "[..., None]"))
     if isinstance(node, ast.BinOp):
         yield from ((1.0, ast.BinOp(node.left, other(), node.right)) for other in SWAPPED.get(type(node.op), ()))
         if isinstance(node.left, ast.Constant) and node.left.value == 2 and isinstance(node.op, ast.Mult):
@@ -113,7 +117,7 @@ def _out_of(call: ast.Call) -> Iterator[ast.BinOp]:
 
 def _into(call: ast.Call, change: Callable[[Any], ast.expr]) -> Iterator[ast.Call]:
     """Yield a call of what is changed: of its first argument, and of the array whose method it is."""
-    if call.args:
+    if call.args and getattr(call.func, "attr", "") != "astype":
         yield ast.Call(call.func, [change(call.args[0]), *call.args[1:]], call.keywords)
     if isinstance(call.func, ast.Attribute):
         inner = ast.Attribute(change(call.func.value), call.func.attr, ast.Load())

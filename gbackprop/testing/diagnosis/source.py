@@ -22,6 +22,7 @@ import numpy as np
 
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.state.classes import is_of_library
+from gbackprop.quantities import Quantity
 from gbackprop.testing.diagnosis.slips import Instead, of_expression, of_statement
 
 Edited = tuple[float, Callable[[], str], FunctionType]
@@ -110,6 +111,10 @@ class _Place:
     field: str
     index: int | None
     is_term: bool
+
+    @property
+    def is_exponent(self) -> bool:
+        return isinstance(self.parent, ast.BinOp) and isinstance(self.parent.op, ast.Pow) and self.field == "right"
 
     @property
     def node(self) -> Any:
@@ -225,7 +230,8 @@ class _Edits:
         yield from of_expression(node)
         is_number = isinstance(node, ast.Constant) and isinstance(node.value, int | float)
         if is_number or (isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Load)):
-            yield from ((0.9 + cost + 0.3 * (is_number and not _is_option(text)), text) for text, cost in self.atoms)
+            plain = lambda text: is_number and (place.is_exponent or not _is_option(text))  # noqa: E731
+            yield from ((0.9 + cost + 0.3 * plain(text), text) for text, cost in self.atoms)
         if not place.is_term:
             return
         text = f"({ast.unparse(node)})"
@@ -284,7 +290,7 @@ def _places(stmt: ast.stmt) -> Iterator[_Place]:
             if field in ("targets", "target", "func") or (field == "test" and isinstance(node, ast.While)):
                 continue
             for i, each in enumerate(value) if isinstance(value, list) else [(None, value)]:
-                if isinstance(each, ast.expr | ast.Slice | ast.keyword):
+                if isinstance(each, ast.expr | ast.Slice | ast.keyword) and not _is_dtype(node, each):
                     is_sum = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub)
                     is_whole = isinstance(node, WHOLE) or field in ("args", "lower", "upper", "step")
                     is_term = (is_sum or is_whole) and not isinstance(each, NO_TERMS)
@@ -296,6 +302,12 @@ def _places(stmt: ast.stmt) -> Iterator[_Place]:
         place = _Place(parent, field, index, is_term)
         yield place
         children(place.node, True)
+
+
+def _is_dtype(parent: ast.AST, node: ast.AST) -> bool:
+    """Return whether an expression says of which dtype an array is made."""
+    of_method = isinstance(parent, ast.Call) and isinstance(parent.func, ast.Attribute) and parent.func.attr == "astype"
+    return (of_method and node in parent.args) or (isinstance(node, ast.keyword) and node.arg == "dtype")  # type: ignore
 
 
 def _bodies(node: ast.AST) -> list[tuple[ast.AST, str]]:
@@ -362,6 +374,8 @@ def _atoms(function: FunctionType, tree: ast.FunctionDef, owner: Any) -> list[st
                 text = ast.unparse(node)
                 if names <= known and names - set(function.__globals__) - set(vars(builtins)) and len(text) <= ATOM:
                     found.setdefault(text)
+    if isinstance(owner, Quantity):
+        found.update(dict.fromkeys(f"scale.{name}" for name in ("batch", "factor") if "scale" in given))
     found.update(dict.fromkeys(f"len({name})" for name in given[1:]))
     found.update(dict.fromkeys(f"{name}.shape[-1]" for name in given[1:]))
     return [text for text in found if text not in ("self", "np", "xp")]
