@@ -96,7 +96,7 @@ def _calls(node: ast.Call) -> Iterator[Instead]:
     if isinstance(func, ast.Attribute) and name in REDUCTIONS:
         text = ast.unparse(func.value)
         yield 1.1, f"({text}).{name}(tuple(range(1, ({text}).ndim)))"
-    yield from ((0.95, each) for each in node.args[:1])
+    yield from ((0.95, each) for each in node.args[:1] if name != "astype")
     if isinstance(func, ast.Attribute):
         yield 0.95, func.value
     yield from ((1.0, each) for each in _out_of(node))

@@ -378,7 +378,7 @@ def _atoms(function: FunctionType, tree: ast.FunctionDef, owner: Any) -> list[st
         found.update(dict.fromkeys(f"scale.{name}" for name in ("batch", "factor") if "scale" in given))
     found.update(dict.fromkeys(f"len({name})" for name in given[1:]))
     found.update(dict.fromkeys(f"{name}.shape[-1]" for name in given[1:]))
-    return [text for text in found if text not in ("self", "np", "xp")]
+    return [text for text in found if text not in ("self", "np", "xp") and not text.endswith("dtype")]
 
 
 def _is_option(text: str) -> bool:
