@@ -42,7 +42,7 @@ def of_options(subject: Any) -> Iterator[tuple[float, str, Callable[[Any], Any]]
             yield cost, f"{name} were {words}", partial(with_option, name, other)
     for rule in RULES if isinstance(subject, Quantity) else ():
         cost = 1.6 if getattr(rule, "power", 1) > 1 else 1
-        yield cost, f"merging were {rule!r}", partial(with_option, "merging", rule)
+        yield cost, f"merging were {rule!r}", partial(_with_rule, rule)
     for name, array in subject.parameters.items() if isinstance(subject, Layer) else ():
         for words, change in {**NUMBERS, **ENTRIES}.items():
             if np.shape(change(array)) == array.shape:
@@ -107,12 +107,19 @@ def _others(value: Any, default: Any) -> Iterator[tuple[float, str, Any]]:
 def with_option(name: str, value: Any, subject: Any) -> Any:
     """Return a copy with another value of an option, through its constructor's checks where code is compiled for it."""
     twin = copy.deepcopy(subject)
-    if is_shipped(subject) and not isinstance(value, (bool, float, np.ndarray)) and name in _signature(subject):
+    if is_shipped(subject) and not isinstance(value, (bool, float, np.ndarray)):
         needed = inspect.signature(type(subject)).parameters
         made = type(subject)(**{key: vars(subject)[key] for key in needed if key in vars(subject)} | {name: value})
         twin.__dict__ |= {key: each for key, each in vars(made).items() if key != "drawn"}
     else:
         setattr(twin, name, value)
+    return twin
+
+
+def _with_rule(rule: Any, quantity: Quantity) -> Quantity:
+    """Return a copy of a quantity whose results are merged by another rule."""
+    twin = copy.copy(quantity)
+    vars(twin)["merging"] = rule
     return twin
 
 
