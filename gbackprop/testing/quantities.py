@@ -139,11 +139,11 @@ def _check_laws(claims: Claims, runs: Runs, quantity: Quantity, needs: list[str]
     claims.equal(name, "the plain sweep gives the same", _plain, runs, quantity, needs=needs)
     claims.equal(name, "what else is asked for changes nothing", _packed, runs, quantity, needs=needs)
     claims.equal(name, "permuting the samples changes their order alone", _permuted, runs, quantity, needs=needs)
+    claims.equal(name, "scales with R and c as it should", _reduced, runs, quantity, needs=needs)
+    claims.equal(name, "float32 stays float32", _float32, runs, quantity, needs=needs)
     for reduction in ("mean", "sum"):
         claim = f"merged results of two batches are that of one, of the {reduction}"
         claims.equal(name, claim, _merged, runs, quantity, reduction, needs=needs)
-    claims.equal(name, "scales with R and c as it should", _reduced, runs, quantity, needs=needs)
-    claims.equal(name, "float32 stays float32", _float32, runs, quantity, needs=needs)
     if isinstance(quantity, Sampled) and not getattr(quantity, "convention", None):
         claims.equal(name, f"estimates what it should (t test{ALARMS})", estimated, runs, quantity, needs=needs)
 
