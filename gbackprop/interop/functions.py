@@ -12,6 +12,7 @@ from gbackprop import layers
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Layer
 from gbackprop.interop.arguments import constructed
+from gbackprop.interop.building import LEAST, has_infinity
 from gbackprop.interop.calls import FunctionCall, finite, is_number
 from gbackprop.interop.layouts import Fixed, Place
 from gbackprop.interop.moves import widened
@@ -136,8 +137,23 @@ def clamp(call: FunctionCall) -> str:
 
 
 def compared(call: FunctionCall) -> str:
-    """Return 1 where a comparison is true, else 0; its derivative is 0."""
-    return call.op(COMPARISONS[call.assembly.function(call.node)], *call.aligned(call.self, call.other))
+    """Return 1 where a comparison is true, else 0; its derivative is 0. All that stands for −inf is equal."""
+    pair = call.place(call.self), call.place(call.other)
+    names = call.aligned(*pair)
+    if not call.assembly.infinite.isdisjoint(place.name for place in pair):
+        names = [call.op("clip", name, least=LEAST) for name in names]
+    return call.op(COMPARISONS[call.assembly.function(call.node)], *names)
+
+
+def maximum(call: FunctionCall) -> str:
+    """Return the larger of two numbers, of which −inf is none."""
+    least = torch.finfo(call.assembly.dtype).min
+    pair = [
+        Fixed(value.value.clamp(min=least), value.layout, f"{value.name}_least")
+        if isinstance(value, Fixed) and has_infinity(value) else value
+        for value in (call.self, call.other)
+    ]  # fmt: skip
+    return call.op("maximum", *call.aligned(*pair))
 
 
 def logical(row: str, *keys: str) -> Callable[[FunctionCall], str]:
@@ -273,7 +289,7 @@ FUNCTIONS: dict[str, Callable[[FunctionCall], Any]] = {
     **dict.fromkeys(("logical_not", "bitwise_not"), logical("", "self")),
     "any": truth("max"), "all": truth("min"),
     "where": where, "masked_fill": masked_fill,
-    "maximum": lambda c: c.op("maximum", *c.aligned(c.self, c.other)),
+    "maximum": maximum,
     "minimum": lambda c: c.op("minimum", *c.aligned(c.self, c.other)),
     "sum": reduction("sum"), "mean": reduction("mean"), "amax": reduction("max"), "amin": reduction("min"),
     "max": reduction("max"), "min": reduction("min"), "prod": reduction("prod"), "var": reduction("var"),
