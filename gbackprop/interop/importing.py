@@ -20,7 +20,7 @@ from gbackprop.interop.assembly import KNOWN, Assembly, Failed
 from gbackprop.interop.calls import as_torch
 from gbackprop.interop.capture import calling, captured, columns, evaluating
 from gbackprop.interop.gradients import check_gradients
-from gbackprop.interop.wholes import RECURRENT, WholeModule, converted, is_known, wholes_of
+from gbackprop.interop.wholes import RECURRENT, WholeModule, converted, is_known, is_patched, wholes_of
 from gbackprop.network import Container, Graph, Sequential
 from gbackprop.network.container import inside
 from gbackprop.network.graph import INPUT_NAME
@@ -109,8 +109,8 @@ def _batch(example: Any, dtype: str | None) -> tuple[torch.Tensor, str, Inputs |
 
 def _chosen(module: torch.nn.Module, output: Any, inputs: Inputs | None, dtypes: dict[str, torch.dtype]) -> Any:
     """Return the function of a batch that gives one tensor, where `part` takes each of several inputs from it."""
-    parameters = inspect.signature(type(module).forward).parameters
-    several = [p for p in list(parameters.values())[1:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    own = module.forward
+    several = [p for p in inspect.signature(own).parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     if inputs is None and (not several or any(p.default is p.empty for p in several[1:])):
         words = f"got {[p.name for p in several]} (give several as a tuple or a dictionary, as example)"
         raise at("", module, f"expected one input, {words}")
@@ -122,7 +122,7 @@ def _chosen(module: torch.nn.Module, output: Any, inputs: Inputs | None, dtypes:
         }  # fmt: skip
         by_name = inputs is not None and inputs.named
         args: Any = () if by_name else [*parts.values()] or [x]
-        given = type(module).forward(module, *args, **(parts if by_name else {}))
+        given = own(*args, **(parts if by_name else {}))
         try:
             found = given if output is None else given[output]
         except (KeyError, IndexError, TypeError) as error:
@@ -199,7 +199,8 @@ def _of_layers(module: torch.nn.Module, output: Any, shape: tuple[int, ...]) -> 
 def _is_chain(module: torch.nn.Module) -> bool:
     """Return whether a module is a Sequential of layers and Sequentials, with torch's own names, without hooks."""
     numbers = [str(i) for i in range(len(module._modules))]
-    plain = type(module) is torch.nn.Sequential and list(module._modules) == numbers and _has_no_hooks(module)
+    plain = type(module) is torch.nn.Sequential and list(module._modules) == numbers and not is_patched(module)
+    plain = plain and _has_no_hooks(module)
     return plain and all((is_known(p) and _is_convertible(p)) or _is_chain(p) for p in module._modules.values())
 
 

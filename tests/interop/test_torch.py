@@ -402,6 +402,20 @@ def test_hooks_and_changes_in_place_are_taken_as_they_are():
     assert torch.equal(x, before)
 
 
+@pytest.mark.parametrize("path", ["", "0", "0.fc", "1", "3.linear1", "chain", "chain.0", "chain.1"])
+def test_a_forward_of_an_instance_is_called_as_it_is(path):
+    torch.manual_seed(0)
+    encoder = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+    module = nn.Sequential(Doing(lambda m, x: x), nn.Linear(4, 4), nn.Tanh(), encoder).eval()
+    if path.startswith("chain"):
+        module = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Tanh()))
+    part, x = module.get_submodule(path.removeprefix("chain").removeprefix(".")), torch.randn(3, 2, 4)
+    part.forward = lambda x, before=part.forward: 2 * before(x.clamp(-1, 1))
+    network, far = from_torch(module, x), 30 * x
+    assert part.forward.__name__ == "<lambda>"
+    np.testing.assert_allclose(network(far.numpy()), module(far).detach(), rtol=0, atol=1e-5)
+
+
 # --------------------------------------------------------------------------------------------------------- state dicts
 
 
