@@ -15,7 +15,7 @@ from gbackprop.interop.arguments import constructed
 from gbackprop.interop.building import LEAST, has_infinity
 from gbackprop.interop.calls import FunctionCall, finite, is_number
 from gbackprop.interop.layouts import Fixed, Place
-from gbackprop.interop.moves import widened
+from gbackprop.interop.moves import check_product, widened
 
 ACTIVATIONS: dict[str, type[Layer]] = {
     "relu": layers.ReLU, "relu6": layers.ReLU6, "leaky_relu": layers.LeakyReLU, "selu": layers.SELU,
@@ -90,6 +90,7 @@ def _times(call: FunctionCall, value: Any, factor: float) -> Any:
 
 def mul(call: FunctionCall) -> str:
     """Return a product, entry by entry."""
+    check_product(call)
     return call.times(call.self, call.other)
 
 
@@ -114,6 +115,7 @@ def power(call: FunctionCall) -> str:
     if not is_number(call.exponent):
         names = call.aligned(call.self, call.exponent)
         if not isinstance(call.exponent, Fixed):
+            check_product(call)
             return call.op("pow", *names)
         exponents = call.exponent.value.double().numpy().reshape(call.shape(names[1]))
         return call.op("power", widened(call, names[0]), exponent=exponents)

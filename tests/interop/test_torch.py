@@ -343,6 +343,28 @@ def test_a_keyword_that_a_layer_lacks_is_named(part, words):
 
 
 @pytest.mark.parametrize(
+    ("doing", "words"),
+    [
+        (lambda m, x: x.to(torch.uint8) * m.weight, "to: expected a cast to integers that have all of torch.int6"),
+        (lambda m, x: x.short().long() * m.weight, "to: expected a cast to integers that have all of torch.int64"),
+        (lambda m, x: (x > 1).int().cumsum(1).to(torch.int8) * m.weight, None),
+        (lambda m, x: (x > 1).repeat(1, 70).int().cumsum(1).to(torch.int8)[:, :4] * m.weight, "to: expected a "),
+        (lambda m, x: x.int() * m.weight, "to: expected a cast to integers that have all of torch.int64, got"),
+        (lambda m, x: (x * x) * m.weight, "mul: expected floats, or a condition as a factor, got two tensors of tor"),
+        (lambda m, x: (x**x) * m.weight, "pow: expected floats, or a condition as a factor, got two tensors of tor"),
+        (lambda m, x: (x * (x > 1).int() * torch.arange(4) + (x > 1).cumsum(1) * (x > 1).cumsum(1)) * m.weight, None),
+        (lambda m, x: (x > 1).to(torch.uint8).long() * x**2 * m.weight, None),
+    ],
+)
+def test_integers_that_may_overflow_are_refused_by_name(doing, words):
+    module, x = nn.Sequential(Inner(doing)).double(), torch.randint(0, 5, (3, 4))
+    if words:
+        return refuse(UnsupportedError, [f"module 0, Inner: {words}"], lambda: from_torch(module, x))
+    far = 1000 * x
+    np.testing.assert_array_equal(from_torch(module, x)(far.numpy()), module(far).detach())
+
+
+@pytest.mark.parametrize(
     ("module", "example", "error", "words"),
     [
         (dict, torch.ones(2, 4), TypeError, "module: expected a torch.nn.Module, got dict"),
