@@ -18,7 +18,7 @@ from gbackprop.calculus.walk import values_upwards
 from gbackprop.interop.arguments import at, first_line
 from gbackprop.interop.assembly import KNOWN, Assembly, Failed
 from gbackprop.interop.calls import as_torch
-from gbackprop.interop.capture import calling, captured, columns, evaluating
+from gbackprop.interop.capture import calling, captured, columns, evaluating, keeping
 from gbackprop.interop.gradients import check_gradients
 from gbackprop.interop.wholes import RECURRENT, WholeModule, converted, is_known, is_patched, wholes_of
 from gbackprop.network import Container, Graph, Sequential
@@ -39,6 +39,12 @@ def imported(module: Any, example: Any, output: Any = None) -> Container:
     """Return the network that is a torch module; see `gbackprop.interop.from_torch`."""
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"module: expected a torch.nn.Module, got {type(module).__name__}")
+    with keeping(module):
+        return _imported(module, example, output)
+
+
+def _imported(module: torch.nn.Module, example: Any, output: Any) -> Container:
+    """Return the network that is a module, whose forward may change its buffers."""
     x, dtype, inputs = _batch(example, _dtype(module))
     dtypes = {key: torch.as_tensor(each).dtype for key, each in items_of(example)}
     chosen = _chosen(module, output, inputs, {key: each for key, each in dtypes.items() if not each.is_floating_point})

@@ -113,6 +113,30 @@ def test_the_module_is_as_it_was():
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
 
 
+class Counted(nn.Module):
+    """A linear layer that counts its calls in buffers, of which one is another tensor after each."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+        self.register_buffer("calls", torch.zeros(()))
+        self.register_buffer("others", torch.ones(1))
+
+    def forward(self, x):
+        self.calls += 1
+        self.others = self.others + 1
+        return self.fc(x)
+
+
+def test_buffers_that_a_forward_changes_are_restored():
+    module = Counted()
+    calls, others = module.calls, module.others
+    from_torch(module, torch.randn(3, 4))
+    assert module.calls is calls
+    assert module.others is others
+    assert (float(calls), float(others)) == (0, 1)
+
+
 def test_the_modes_are_restored_after_an_error():
     module = nn.Sequential(nn.Linear(2, 2), nn.Dropout())
     module[0].eval()
