@@ -19,7 +19,7 @@ from gbackprop.interop.arguments import at, first_line
 from gbackprop.interop.assembly import KNOWN, Assembly, Failed
 from gbackprop.interop.calls import as_torch
 from gbackprop.interop.capture import calling, captured, columns, evaluating, keeping
-from gbackprop.interop.gradients import check_gradients
+from gbackprop.interop.gradients import check_gradients, is_hooked
 from gbackprop.interop.wholes import RECURRENT, WholeModule, converted, is_known, is_patched, wholes_of
 from gbackprop.network import Container, Graph, Sequential
 from gbackprop.network.container import inside
@@ -212,8 +212,7 @@ def _is_chain(module: torch.nn.Module) -> bool:
 
 def _has_no_hooks(module: torch.nn.Module) -> bool:
     hooks = [module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks]
-    hooks += [value._backward_hooks for value in module.parameters(recurse=False)]
-    return not any(hooks)
+    return not any(hooks) and not any(map(is_hooked, module.parameters(recurse=False)))
 
 
 def _is_convertible(part: torch.nn.Module) -> bool:

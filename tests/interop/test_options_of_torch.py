@@ -340,9 +340,10 @@ def test_a_derivative_that_is_written_to_be_finite_is_no_other_one():
     np.testing.assert_allclose(from_torch(module, x)(x.numpy()), module(x).detach().numpy(), rtol=1e-5)
 
 
-def test_a_hook_of_a_parameter_is_refused():
+@pytest.mark.parametrize("register", ["register_hook", "register_post_accumulate_grad_hook"])
+def test_a_hook_of_a_parameter_is_refused(register):
     module = nn.Sequential(nn.Linear(4, 3), nn.Tanh())
-    module[0].weight.register_hook(lambda g: g * torch.tensor([0.0, 1, 0])[:, None])
+    getattr(module[0].weight, register)(lambda g: g * torch.tensor([0.0, 1, 0])[:, None])
     with pytest.raises(gb.UnsupportedError, match=r"expected parameters without hooks, got 0.weight with one"):
         from_torch(module, torch.randn(3, 4))
 
