@@ -39,6 +39,9 @@ def imported(module: Any, example: Any, output: Any = None) -> Container:
     """Return the network that is a torch module; see `gbackprop.interop.from_torch`."""
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"module: expected a torch.nn.Module, got {type(module).__name__}")
+    for path, part in module.named_modules():
+        if isinstance(part, torch.jit.ScriptModule):
+            raise at(path, part, "expected a module of Python, got TorchScript (give what it was made of)")
     with keeping(module):
         return _imported(module, example, output)
 

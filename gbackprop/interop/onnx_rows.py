@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import copysign, inf
 from typing import Any
 
 import numpy as np
@@ -218,7 +219,7 @@ TABLE: dict[str, Rule] = {
     "Add": _arithmetic("add", lambda c: {"shift": c}, lambda c: {"shift": c}),
     "Sub": _arithmetic("subtract", lambda c: {"shift": -c}, lambda c: {"factor": -1, "shift": c}),
     "Mul": _arithmetic("multiply", lambda c: {"factor": c}, lambda c: {"factor": c}),
-    "Div": _arithmetic("divide", lambda c: {"factor": 1 / c}), "Pow": _power,
+    "Div": _arithmetic("divide", lambda c: {"factor": 1 / c if c else copysign(inf, c)}), "Pow": _power,
     "Sum": _several("add"), "Max": _several("maximum"), "Min": _several("minimum"),
     "Not": lambda call: call.row("affine", call.x, factor=-1, shift=1),
     "MatMul": lambda call: _product(call, *map(call.tensor, call.inputs)), "Gemm": _gemm, "Einsum": _einsum,

@@ -421,6 +421,13 @@ def test_infinite_numbers_are_equal(op, expected):
         np.testing.assert_array_equal(network(np.array([[0.0, -1.0, 1.0]])), [expected])
 
 
+@pytest.mark.parametrize("zero", [0.0, -0.0])
+def test_a_quotient_by_zero_is_that_of_numpy(zero):
+    x = np.array([[1.0, -2.0, 0.0]])
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(taken([("Div", "x c", "y", {})], {"c": np.array(zero)})(x), x / zero)
+
+
 def test_cubic_resizing_is_in_float64():
     sizes = {"r": np.zeros(0), "q": np.zeros(0, "float32"), "s": np.array([6, 3])}
     network = taken(*one("Resize", "x r q s", (2, 3, 4), sizes, axes=[2, 3], mode="cubic"))

@@ -339,10 +339,22 @@ REFUSED = {
         "module 0, BatchNorm1d: ",
     ),
     "two inputs": (lambda: nn.Bilinear(4, 4, 4), "module (the whole), Bilinear: expected one input, got ['input1', '"),
+    "a number of a parameter": (
+        doing(lambda m, x: x * m.weight[0].item()), f"{INNER}item: expected tensors, got a number of one (leave out it"
+    ),
+    "TorchScript": (
+        lambda: nn.Sequential(torch.jit.trace(nn.Linear(4, 4), torch.ones(1, 4))),
+        "module 0, TopLevelTracedModule: expected a module of Python, got TorchScript (give what it was made of)",
+    ),
+    "TorchScript as the whole": (
+        lambda: torch.jit.trace(nn.Linear(4, 4), torch.ones(1, 4)),
+        "module (the whole), TopLevelTracedModule: expected a module of Python, got TorchScript",
+    ),
     "half": (lambda: nn.Sequential(nn.Linear(4, 4)).half(), "expected parameters of float32 or float64 on cpu, got fl"),
 }
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit")
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_taken_is_named_with_its_module(name):
     make, words = REFUSED[name]
