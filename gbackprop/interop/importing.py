@@ -119,8 +119,10 @@ def _batch(example: Any, dtype: str | None) -> tuple[torch.Tensor, str, Inputs |
 def _chosen(module: torch.nn.Module, output: Any, inputs: Inputs | None, dtypes: dict[str, torch.dtype]) -> Any:
     """Return the function of a batch that gives one tensor, where `part` takes each of several inputs from it."""
     own = module.forward
-    several = [p for p in inspect.signature(own).parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    if inputs is None and (not several or any(p.default is p.empty for p in several[1:])):
+    taken = inspect.signature(own).parameters.values()
+    several = [p for p in taken if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    none = not several and all(p.kind is p.VAR_KEYWORD for p in taken)
+    if inputs is None and (none or any(p.default is p.empty for p in several[1:])):
         words = f"got {[p.name for p in several]} (give several as a tuple or a dictionary, as example)"
         raise at("", module, f"expected one input, {words}")
 
