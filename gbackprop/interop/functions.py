@@ -109,13 +109,13 @@ def div(call: FunctionCall) -> str:
 
 def power(call: FunctionCall) -> str:
     """Return a power, of which the base or the exponent may be a number."""
+    check_product(call)
     if is_number(call.self):
         return call.op("exp", call.scaled(call.place(call.exponent).name, log(finite(call.self))))
     base = call.place(call.self).name
     if not is_number(call.exponent):
         names = call.aligned(call.self, call.exponent)
         if not isinstance(call.exponent, Fixed):
-            check_product(call)
             return call.op("pow", *names)
         exponents = call.exponent.value.double().numpy().reshape(call.shape(names[1]))
         return call.op("power", widened(call, names[0]), exponent=exponents)

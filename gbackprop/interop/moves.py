@@ -62,14 +62,16 @@ def largest(value: Any) -> float:
 
 
 def check_product(call: FunctionCall) -> None:
-    """Check that a product of two tensors of integers, or a power of them, is exact here, and no overflow in torch."""
-    kind, vary = call.node.meta["val"].dtype, [isinstance(each, Place) for each in call.given.values()]
-    if kind.is_floating_point or kind == torch.bool or not all(vary[:2]):
+    """Check that a product of two tensors of integers, or a power of one, is exact here, and no overflow in torch."""
+    kind, power = call.node.meta["val"].dtype, "exponent" in call.given
+    if kind.is_floating_point or kind == torch.bool or not (
+        power or (isinstance(call.self, Place) and isinstance(call.other, Place))
+    ):  # fmt: skip
         return
     a, b = map(largest, call.node.args)
-    if min(a, b) > 1 and a * b > min(torch.iinfo(kind).max, 2**53):
-        raise UnsupportedError(f"expected floats, or a condition as a factor, got two tensors of {kind}, which may "
-                               "overflow")  # fmt: skip
+    if min(a, b) > 1 and (a**b if power else a * b) > min(torch.iinfo(kind).max, 2**53):
+        words = "expected floats, or a condition as a factor"
+        raise UnsupportedError(f"{words}, got products of {kind}, which may overflow")
 
 
 def permute(call: FunctionCall) -> str:

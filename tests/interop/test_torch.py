@@ -386,10 +386,12 @@ def test_a_keyword_that_a_layer_lacks_is_named(part, words):
         (lambda m, x: (x > 1).int().cumsum(1).to(torch.int8) * m.weight, None),
         (lambda m, x: (x > 1).repeat(1, 70).int().cumsum(1).to(torch.int8)[:, :4] * m.weight, "to: expected a "),
         (lambda m, x: x.int() * m.weight, "to: expected a cast to integers that have all of torch.int64, got"),
-        (lambda m, x: (x * x) * m.weight, "mul: expected floats, or a condition as a factor, got two tensors of tor"),
-        (lambda m, x: (x**x) * m.weight, "pow: expected floats, or a condition as a factor, got two tensors of tor"),
+        (lambda m, x: (x * x) * m.weight, "mul: expected floats, or a condition as a factor, got products of torch"),
+        (lambda m, x: (x**x) * m.weight, "pow: expected floats, or a condition as a factor, got products of torch"),
         (lambda m, x: (x * (x > 1).int() * torch.arange(4) + (x > 1).cumsum(1) * (x > 1).cumsum(1)) * m.weight, None),
-        (lambda m, x: (x > 1).to(torch.uint8).long() * x**2 * m.weight, None),
+        (lambda m, x: (x > 1).to(torch.uint8).long() * x * m.weight**2, None),
+        (lambda m, x: x**2 * m.weight, "pow: expected floats, or a condition as a factor, got products of torch.int64"),
+        (lambda m, x: ((x > 1).cumsum(1) ** 3 + (x > 1).int() ** 9) * x.double() ** 2 * m.weight, None),
     ],
 )
 def test_integers_that_may_overflow_are_refused_by_name(doing, words):
