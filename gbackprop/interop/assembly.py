@@ -246,6 +246,8 @@ class Assembly(Building):
         values = node.meta["val"]
         shapes = [each.shape for each in (values if isinstance(values, tuple | list) else [values])
                   if isinstance(each, torch.Tensor)]  # fmt: skip
+        if not shapes:
+            raise UnsupportedError("expected tensors, got a number of one (leave out item, tolist or float)")
         symbol = self.capture.symbol
         if node not in self.varying:
             return [TensorLayout(layout_of(shape, symbol).shape) for shape in shapes]

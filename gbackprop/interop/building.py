@@ -24,6 +24,9 @@ from gbackprop.network.patterns import replaced
 LARGE = 1e30
 """In the place of infinity in masks."""
 
+LEAST = -LARGE / 100
+"""A number below it stands for −inf: sums and multiples of masks, too."""
+
 
 class Building:
     """A graph of nodes to which layers are added."""
@@ -42,6 +45,7 @@ class Building:
         self.layers: dict[str, Layer] = {}
         self.names: dict[torch.fx.Node, str] = {}
         self.constants: dict[tuple[str, bool], str] = {}
+        self.infinite: set[str] = set()  # names of constants that have −inf in torch
         self.refusals: list[str] = []
         self.broken: set[str] = set()  # paths of modules that are not taken as a whole, and names of shared parameters
         self.apart = apart  # names of parameters that no layer takes
@@ -89,6 +93,7 @@ class Building:
             if not value.isfinite().all():
                 raise UnsupportedError(f"expected finite numbers or −inf in {fixed.name}, got NaN or +inf")
         name = self._free(f"{fixed.name}" if fixed.name not in self.known else f"{fixed.name}_constant")
+        self.infinite |= {name} if has_infinity(fixed) else set()
         self.nodes[name] = (Constant(value.numpy(), persistent=False),)
         self.shapes[name] = tuple(fixed.value.shape)
         self.constants[key] = name
@@ -214,6 +219,10 @@ class Building:
         last = swaps.get(output, output)
         return Graph(replaced(renamed, last), last, inputs=inputs)
 
+    def may_be_infinite(self, name: str) -> bool:
+        """Return whether a node depends on a constant that has −inf in torch."""
+        return not self.infinite.isdisjoint(self._needed(name))
+
     def _needed(self, output: str) -> dict[str, tuple[Any, ...]]:
         """Return the nodes on which the output depends."""
         found, waiting = set(), [output]
@@ -223,6 +232,11 @@ class Building:
                 found.add(name)
                 waiting += self.nodes[name][1:]
         return {name: node for name, node in self.nodes.items() if name in found}
+
+
+def has_infinity(fixed: Fixed) -> bool:
+    """Return whether a fixed tensor has −inf."""
+    return bool((fixed.value == -torch.inf).any())
 
 
 def _integers(capture: Capture, inputs: Inputs | None) -> set[str]:

@@ -105,6 +105,21 @@ def evaluating(module: torch.nn.Module) -> Iterator[None]:
 
 
 @contextmanager
+def keeping(module: torch.nn.Module) -> Iterator[None]:
+    """Give a module the buffers that it had at the end."""
+    before = [(part._buffers, dict(part._buffers)) for part in module.modules()]
+    values = [(value, value.clone()) for value in module.buffers()]
+    try:
+        yield
+    finally:
+        for buffers, given in before:
+            buffers.update(given)
+        with torch.inference_mode():  # where buffers made in it may be written to
+            for value, kept in values:
+                value.copy_(kept)
+
+
+@contextmanager
 def calling(forwards: dict[torch.nn.Module, Callable[..., Any]]) -> Iterator[None]:
     """Put other functions in the place of modules' `forward`."""
     before = [(module, module.__dict__.get("forward")) for module in forwards]

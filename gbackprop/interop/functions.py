@@ -12,9 +12,10 @@ from gbackprop import layers
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Layer
 from gbackprop.interop.arguments import constructed
+from gbackprop.interop.building import LEAST, has_infinity
 from gbackprop.interop.calls import FunctionCall, finite, is_number
 from gbackprop.interop.layouts import Fixed, Place
-from gbackprop.interop.moves import widened
+from gbackprop.interop.moves import check_product, widened
 
 ACTIVATIONS: dict[str, type[Layer]] = {
     "relu": layers.ReLU, "relu6": layers.ReLU6, "leaky_relu": layers.LeakyReLU, "selu": layers.SELU,
@@ -89,6 +90,7 @@ def _times(call: FunctionCall, value: Any, factor: float) -> Any:
 
 def mul(call: FunctionCall) -> str:
     """Return a product, entry by entry."""
+    check_product(call)
     return call.times(call.self, call.other)
 
 
@@ -107,6 +109,7 @@ def div(call: FunctionCall) -> str:
 
 def power(call: FunctionCall) -> str:
     """Return a power, of which the base or the exponent may be a number."""
+    check_product(call)
     if is_number(call.self):
         return call.op("exp", call.scaled(call.place(call.exponent).name, log(finite(call.self))))
     base = call.place(call.self).name
@@ -136,8 +139,23 @@ def clamp(call: FunctionCall) -> str:
 
 
 def compared(call: FunctionCall) -> str:
-    """Return 1 where a comparison is true, else 0; its derivative is 0."""
-    return call.op(COMPARISONS[call.assembly.function(call.node)], *call.aligned(call.self, call.other))
+    """Return 1 where a comparison is true, else 0; its derivative is 0. All that stands for −inf is equal."""
+    pair = call.place(call.self), call.place(call.other)
+    names = call.aligned(*pair)
+    if not call.assembly.infinite.isdisjoint(place.name for place in pair):
+        names = [call.op("clip", name, least=LEAST) for name in names]
+    return call.op(COMPARISONS[call.assembly.function(call.node)], *names)
+
+
+def maximum(call: FunctionCall) -> str:
+    """Return the larger of two numbers, of which −inf is none."""
+    least = torch.finfo(call.assembly.dtype).min
+    pair = [
+        Fixed(value.value.clamp(min=least), value.layout, f"{value.name}_least")
+        if isinstance(value, Fixed) and has_infinity(value) else value
+        for value in (call.self, call.other)
+    ]  # fmt: skip
+    return call.op("maximum", *call.aligned(*pair))
 
 
 def logical(row: str, *keys: str) -> Callable[[FunctionCall], str]:
@@ -273,7 +291,7 @@ FUNCTIONS: dict[str, Callable[[FunctionCall], Any]] = {
     **dict.fromkeys(("logical_not", "bitwise_not"), logical("", "self")),
     "any": truth("max"), "all": truth("min"),
     "where": where, "masked_fill": masked_fill,
-    "maximum": lambda c: c.op("maximum", *c.aligned(c.self, c.other)),
+    "maximum": maximum,
     "minimum": lambda c: c.op("minimum", *c.aligned(c.self, c.other)),
     "sum": reduction("sum"), "mean": reduction("mean"), "amax": reduction("max"), "amin": reduction("min"),
     "max": reduction("max"), "min": reduction("min"), "prod": reduction("prod"), "var": reduction("var"),

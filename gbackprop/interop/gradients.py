@@ -32,7 +32,7 @@ def check_gradients(
 ) -> None:
     """Check that a module has the gradients of the calls that it makes, which a hook or `no_grad` may change."""
     named = {name: value for name, value in module.named_parameters() if value.requires_grad}
-    hooked = [name for name, value in named.items() if value._backward_hooks]
+    hooked = [name for name, value in named.items() if is_hooked(value)]
     if hooked:
         raise at("", module, f"expected parameters without hooks, got {hooked[0]} with one, which may change its "
                  "gradient (remove it)")  # fmt: skip
@@ -50,6 +50,11 @@ def check_gradients(
         for each in (*theirs.values(), *found.values()):
             each.nan_to_num_()
         _compare(module, theirs, found)
+
+
+def is_hooked(value: torch.Tensor) -> bool:
+    """Return whether a parameter has hooks that take its gradient, before or after it is added to `grad`."""
+    return bool(value._backward_hooks or getattr(value, "_post_accumulate_grad_hooks", None))
 
 
 def _both(

@@ -18,9 +18,9 @@ from gbackprop.calculus.walk import values_upwards
 from gbackprop.interop.arguments import at, first_line
 from gbackprop.interop.assembly import KNOWN, Assembly, Failed
 from gbackprop.interop.calls import as_torch
-from gbackprop.interop.capture import calling, captured, columns, evaluating
-from gbackprop.interop.gradients import check_gradients
-from gbackprop.interop.wholes import RECURRENT, WholeModule, converted, is_known, wholes_of
+from gbackprop.interop.capture import calling, captured, columns, evaluating, keeping
+from gbackprop.interop.gradients import check_gradients, is_hooked
+from gbackprop.interop.wholes import RECURRENT, WholeModule, converted, is_known, is_patched, wholes_of
 from gbackprop.network import Container, Graph, Sequential
 from gbackprop.network.container import inside
 from gbackprop.network.graph import INPUT_NAME
@@ -39,6 +39,15 @@ def imported(module: Any, example: Any, output: Any = None) -> Container:
     """Return the network that is a torch module; see `gbackprop.interop.from_torch`."""
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"module: expected a torch.nn.Module, got {type(module).__name__}")
+    for path, part in module.named_modules():
+        if isinstance(part, torch.jit.ScriptModule):
+            raise at(path, part, "expected a module of Python, got TorchScript (give what it was made of)")
+    with keeping(module):
+        return _imported(module, example, output)
+
+
+def _imported(module: torch.nn.Module, example: Any, output: Any) -> Container:
+    """Return the network that is a module, whose forward may change its buffers."""
     x, dtype, inputs = _batch(example, _dtype(module))
     dtypes = {key: torch.as_tensor(each).dtype for key, each in items_of(example)}
     chosen = _chosen(module, output, inputs, {key: each for key, each in dtypes.items() if not each.is_floating_point})
@@ -109,9 +118,11 @@ def _batch(example: Any, dtype: str | None) -> tuple[torch.Tensor, str, Inputs |
 
 def _chosen(module: torch.nn.Module, output: Any, inputs: Inputs | None, dtypes: dict[str, torch.dtype]) -> Any:
     """Return the function of a batch that gives one tensor, where `part` takes each of several inputs from it."""
-    parameters = inspect.signature(type(module).forward).parameters
-    several = [p for p in list(parameters.values())[1:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    if inputs is None and (not several or any(p.default is p.empty for p in several[1:])):
+    own = module.forward
+    taken = inspect.signature(own).parameters.values()
+    several = [p for p in taken if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    none = not several and all(p.kind is p.VAR_KEYWORD for p in taken)
+    if inputs is None and (none or any(p.default is p.empty for p in several[1:])):
         words = f"got {[p.name for p in several]} (give several as a tuple or a dictionary, as example)"
         raise at("", module, f"expected one input, {words}")
 
@@ -122,7 +133,7 @@ def _chosen(module: torch.nn.Module, output: Any, inputs: Inputs | None, dtypes:
         }  # fmt: skip
         by_name = inputs is not None and inputs.named
         args: Any = () if by_name else [*parts.values()] or [x]
-        given = type(module).forward(module, *args, **(parts if by_name else {}))
+        given = own(*args, **(parts if by_name else {}))
         try:
             found = given if output is None else given[output]
         except (KeyError, IndexError, TypeError) as error:
@@ -199,14 +210,14 @@ def _of_layers(module: torch.nn.Module, output: Any, shape: tuple[int, ...]) -> 
 def _is_chain(module: torch.nn.Module) -> bool:
     """Return whether a module is a Sequential of layers and Sequentials, with torch's own names, without hooks."""
     numbers = [str(i) for i in range(len(module._modules))]
-    plain = type(module) is torch.nn.Sequential and list(module._modules) == numbers and _has_no_hooks(module)
+    plain = type(module) is torch.nn.Sequential and list(module._modules) == numbers and not is_patched(module)
+    plain = plain and _has_no_hooks(module)
     return plain and all((is_known(p) and _is_convertible(p)) or _is_chain(p) for p in module._modules.values())
 
 
 def _has_no_hooks(module: torch.nn.Module) -> bool:
     hooks = [module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks]
-    hooks += [value._backward_hooks for value in module.parameters(recurse=False)]
-    return not any(hooks)
+    return not any(hooks) and not any(map(is_hooked, module.parameters(recurse=False)))
 
 
 def _is_convertible(part: torch.nn.Module) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf, prod
 from typing import Any
 
 import torch
@@ -38,7 +39,39 @@ def cast(call: FunctionCall) -> str:
         call.assembly.check_dtype(after)
     elif after == torch.bool != before:
         return call.op("not_equal", *call.aligned(call.self, 0))
+    elif torch.bool != before and not after.is_floating_point:
+        from_, to = torch.iinfo(before), torch.iinfo(after)
+        if (from_.min < to.min or from_.max > to.max) and largest(call.node.args[0]) > to.max:
+            raise UnsupportedError(f"expected a cast to integers that have all of {before}, got {after}")
     return same(call)
+
+
+def largest(value: Any) -> float:
+    """Return a bound of integers from 0 on, infinity where none is known."""
+    if not isinstance(value, torch.fx.Node):
+        return value if isinstance(value, int) and value >= 0 else inf
+    kind = value.meta["val"].dtype
+    name = value.target._schema.name.partition("::")[2] if value.op == "call_function" else ""
+    if kind == torch.bool:
+        return 1
+    if name in ("_to_copy", "to", "type_as"):
+        return largest(value.args[0])
+    if name == "cumsum" and isinstance(count := value.meta["val"].shape[value.args[1]], int):
+        return count * largest(value.args[0])
+    return prod(map(largest, value.args)) if name == "mul" else inf
+
+
+def check_product(call: FunctionCall) -> None:
+    """Check that a product of two tensors of integers, or a power of one, is exact here, and no overflow in torch."""
+    kind, power = call.node.meta["val"].dtype, "exponent" in call.given
+    if kind.is_floating_point or kind == torch.bool or not (
+        power or (isinstance(call.self, Place) and isinstance(call.other, Place))
+    ):  # fmt: skip
+        return
+    a, b = map(largest, call.node.args)
+    if min(a, b) > 1 and (a**b if power else a * b) > min(torch.iinfo(kind).max, 2**53):
+        words = "expected floats, or a condition as a factor"
+        raise UnsupportedError(f"{words}, got products of {kind}, which may overflow")
 
 
 def permute(call: FunctionCall) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import copysign, inf
 from typing import Any
 
 import numpy as np
@@ -109,18 +110,6 @@ def _same(call: OnnxCall) -> OnnxTensor:
     return call.x
 
 
-def _condition(made: str) -> Rule:
-    """Return the rule of a condition: numbers 0 and 1, whose derivative is 0."""
-
-    def rule(call: OnnxCall) -> OnnxTensor:
-        a, b = call.inputs[:: -1 if made in ("Less", "GreaterOrEqual") else 1]
-        sign = call.row("sign", call.row("subtract", a, b))
-        found = call.row("absolute", sign) if made == "Equal" else call.row("clip", sign, least=0, most=1)
-        return found if made in ("Greater", "Less") else call.row("affine", found, factor=-1, shift=1)
-
-    return rule
-
-
 # -------------------------------------------------------------------------------------------------------- products
 
 
@@ -209,6 +198,8 @@ TABLE: dict[str, Rule] = {
         "Exp": "exp", "Log": "log", "Sqrt": "sqrt", "Reciprocal": "reciprocal", "Sin": "sin", "Cos": "cos",
         "Tan": "tan", "Atan": "arctan", "Sinh": "sinh", "Cosh": "cosh", "Erf": "erf", "Neg": "negative",
         "Abs": "absolute", "Sign": "sign", "And": "multiply", "Or": "maximum", "Where": "where",
+        "Greater": "greater", "GreaterOrEqual": "greater_equal", "Less": "less", "LessOrEqual": "less_equal",
+        "Equal": "equal",
     }.items()},
     "Relu": _curve(lambda call: layers.ReLU()),
     "Tanh": _curve(lambda call: layers.Tanh()),
@@ -228,9 +219,8 @@ TABLE: dict[str, Rule] = {
     "Add": _arithmetic("add", lambda c: {"shift": c}, lambda c: {"shift": c}),
     "Sub": _arithmetic("subtract", lambda c: {"shift": -c}, lambda c: {"factor": -1, "shift": c}),
     "Mul": _arithmetic("multiply", lambda c: {"factor": c}, lambda c: {"factor": c}),
-    "Div": _arithmetic("divide", lambda c: {"factor": 1 / c}), "Pow": _power,
+    "Div": _arithmetic("divide", lambda c: {"factor": 1 / c if c else copysign(inf, c)}), "Pow": _power,
     "Sum": _several("add"), "Max": _several("maximum"), "Min": _several("minimum"),
-    **{name: _condition(name) for name in ("Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Equal")},
     "Not": lambda call: call.row("affine", call.x, factor=-1, shift=1),
     "MatMul": lambda call: _product(call, *map(call.tensor, call.inputs)), "Gemm": _gemm, "Einsum": _einsum,
     "ReduceSum": _reduction("sum"), "ReduceMean": _reduction("mean"), "ReduceMax": _reduction("max"),

@@ -9,6 +9,7 @@ import torch
 
 from gbackprop import layers
 from gbackprop.base.errors import UnsupportedError
+from gbackprop.interop.building import LEAST
 from gbackprop.interop.calls import FunctionCall, finite
 from gbackprop.interop.layouts import MIXED, Fixed, Place, TensorLayout
 from gbackprop.layers.elementwise.softmax import CausalSoftmax
@@ -158,11 +159,12 @@ def _is_condition(call: FunctionCall, mask: Any) -> bool:
 def _without_empty_rows(call: FunctionCall, weights: str, mask: Any) -> str:
     """Return weights that are 0 in rows that a mask masks entirely, as in torch."""
     if not isinstance(mask, Fixed):
-        if mask is None or not _is_condition(call, mask):
+        if mask is None or not (_is_condition(call, mask) or call.assembly.may_be_infinite(mask.name)):
             return weights
         to = TensorLayout((*call.layout.shape[:-1], 1), call.layout.axis, call.layout.outer)
-        name = call.fitted(mask, to, len(to.shape))
-        return call.op("multiply", weights, call.op("max", name, axis=-1, keepdims=True))
+        most = call.op("max", call.fitted(mask, to, len(to.shape)), axis=-1, keepdims=True)
+        some = most if _is_condition(call, mask) else call.op("greater", most, call.place(LEAST).name)
+        return call.op("multiply", weights, some)
     masked = ~mask.value if mask.value.dtype == torch.bool else mask.value == -torch.inf
     empty = masked.all(-1, keepdim=True)
     if not empty.any():

@@ -24,8 +24,13 @@ from gbackprop.network import GRU, LSTM, RNN, Graph, MultiheadAttention, Transfo
 
 
 def is_known(module: torch.nn.Module) -> bool:
-    """Return whether a module is one of torch's that is a layer or a container here."""
-    return type(module) in CONTAINERS or is_supported(module)
+    """Return whether a module is one of torch's that is a layer or a container here, and calls no other functions."""
+    return (type(module) in CONTAINERS or is_supported(module)) and not any(map(is_patched, module.modules()))
+
+
+def is_patched(module: torch.nn.Module) -> bool:
+    """Return whether a module has a `forward` of its own in the place of its class's."""
+    return "forward" in vars(module)
 
 
 def converted(module: torch.nn.Module, is_causal: bool = False) -> Layer:

@@ -410,6 +410,24 @@ def test_operators_compute_as_onnx_reference_does(name):
     assert {np.asarray(v).shape for v in arrays.values()} >= {p.shape for p in network.parameters.values()}
 
 
+@pytest.mark.parametrize(("op", "expected"), [
+    ("Equal", [1, 0, 0]), ("Less", [0, 0, 0]), ("LessOrEqual", [1, 0, 0]), ("Greater", [0, 0, 1]),
+    ("GreaterOrEqual", [1, 0, 1]),
+])  # fmt: skip
+def test_infinite_numbers_are_equal(op, expected):
+    nodes = [("Log", "x", "l", {}), (op, "l c", "d", {}), ("Cast", "d", "y", {"to": TensorProto.DOUBLE})]
+    network = taken(nodes, {"c": np.array(-np.inf)}, example=np.ones((1, 3)))
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(network(np.array([[0.0, -1.0, 1.0]])), [expected])
+
+
+@pytest.mark.parametrize("zero", [0.0, -0.0])
+def test_a_quotient_by_zero_is_that_of_numpy(zero):
+    x = np.array([[1.0, -2.0, 0.0]])
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(taken([("Div", "x c", "y", {})], {"c": np.array(zero)})(x), x / zero)
+
+
 def test_cubic_resizing_is_in_float64():
     sizes = {"r": np.zeros(0), "q": np.zeros(0, "float32"), "s": np.array([6, 3])}
     network = taken(*one("Resize", "x r q s", (2, 3, 4), sizes, axes=[2, 3], mode="cubic"))

@@ -22,6 +22,16 @@ def attention(change=lambda y: y, **options):
     return lambda m, y: F.scaled_dot_product_attention(heads(y), heads(change(y)), heads(2 * y), **options)
 
 
+def infinite(y):
+    """A mask of the positions that are 0."""
+    return torch.zeros(4, 4, dtype=y.dtype).masked_fill((y[:, :, 0] == 0)[:, None, None], -torch.inf)
+
+
+def shifted(y, mask):
+    """Attention with values that are not 0 where the numbers are."""
+    return F.scaled_dot_product_attention(heads(y), heads(y), heads(y + 1), attn_mask=mask)
+
+
 MASKED = torch.ones(4, 4).tril(-1).bool()  # of which the first row is masked entirely
 INFINITE = torch.zeros(4, 4, dtype=torch.float64).masked_fill(~MASKED, -torch.inf)
 RUNNING = torch.arange(4, dtype=torch.float64)
@@ -158,6 +168,16 @@ OPTIONS = {
     "attention, mask": (attention(attn_mask=torch.ones(4, 4).tril().bool()), (4, 6)),
     "attention, masked row": (attention(attn_mask=MASKED), (4, 6)),
     "attention, infinite row": (attention(attn_mask=INFINITE), (4, 6)),
+    "attention, rows that the data masks": (
+        lambda m, y: attention(lambda y: y + 1, attn_mask=infinite(y))(m, y) + shifted(y, infinite(y) + infinite(y)),
+        (4, 6)),
+    "attention, rows that the data masks by a large number": (
+        lambda m, y: shifted(y, -1e300 * (y[:, None, None, :, 0] == 0).double().expand(-1, 1, 4, 4)), (4, 6)),
+    "infinite numbers, compared": (
+        lambda m, y: (lambda z: torch.where((z == -torch.inf) | (z < -torch.inf), 0.0, z) + (z > -torch.inf) * y
+                      + (z != -torch.inf) * 2 * y)(y.masked_fill(y > 0.1, -torch.inf)), (6,)),
+    "maximum with infinity": (
+        lambda m, y: torch.maximum(1e30 * y, torch.where(torch.arange(6) > 3, -torch.inf, m.v.new_ones(6))), (6,)),
     "masked softmax": (lambda m, y: torch.softmax(y @ y.mT + INFINITE.triu(1), -1) @ y, (4, 6)),
     "filled softmax": (
         lambda m, y: torch.softmax((y @ y.mT).masked_fill(~MASKED.T | MASKED, -torch.inf)[:, :3], -1) @ y, (4, 6)),
@@ -243,6 +263,13 @@ def test_derivatives_of_equal_numbers_are_torchs(function):
         np.testing.assert_allclose(found.get(key, 0 * value), value, atol=1e-12, err_msg=key)
 
 
+def test_infinite_numbers_of_the_data_are_infinite_in_comparisons():
+    module = Own(lambda m, x: m.v * x + (x.log() == -torch.inf), {"v": torch.ones(4)})
+    network, x = from_torch(module, torch.rand(3, 4) + 0.1), torch.tensor([[0.0, 1, 0, 2]])
+    with np.errstate(divide="ignore"):
+        np.testing.assert_array_equal(network(x.numpy()), module(x).detach())
+
+
 # -------------------------------------------------------------------------------------------- gradients that are others
 
 
@@ -313,9 +340,10 @@ def test_a_derivative_that_is_written_to_be_finite_is_no_other_one():
     np.testing.assert_allclose(from_torch(module, x)(x.numpy()), module(x).detach().numpy(), rtol=1e-5)
 
 
-def test_a_hook_of_a_parameter_is_refused():
+@pytest.mark.parametrize("register", ["register_hook", "register_post_accumulate_grad_hook"])
+def test_a_hook_of_a_parameter_is_refused(register):
     module = nn.Sequential(nn.Linear(4, 3), nn.Tanh())
-    module[0].weight.register_hook(lambda g: g * torch.tensor([0.0, 1, 0])[:, None])
+    getattr(module[0].weight, register)(lambda g: g * torch.tensor([0.0, 1, 0])[:, None])
     with pytest.raises(gb.UnsupportedError, match=r"expected parameters without hooks, got 0.weight with one"):
         from_torch(module, torch.randn(3, 4))
 

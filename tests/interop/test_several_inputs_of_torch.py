@@ -82,6 +82,38 @@ def test_outputs_and_gradients_are_torchs(make):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-13)
 
 
+def test_a_sample_that_is_masked_entirely_has_the_attention_of_torch():
+    parts = {
+        "body": nn.MultiheadAttention(4, 2, batch_first=True),
+        "encoder": nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), 1),
+    }
+
+    def forward(m, x, masked):
+        y = m.body(x, x, x, key_padding_mask=masked, need_weights=False)[0]
+        return y + m.encoder(x, src_key_padding_mask=masked)
+
+    torch.manual_seed(0)
+    module, (x,) = Doing(forward, **parts).double().eval(), example((3, 4))
+    masked = torch.tensor([[False, False, True], [True, True, True]])
+    network, expected = from_torch(module, (x, masked & masked[:1])), module(x, masked)
+    np.testing.assert_allclose(network((x.numpy(), masked.numpy())), expected.detach(), rtol=0, atol=1e-13)
+
+
+class Sum(nn.Linear):
+    """A linear layer of the sum of all its inputs."""
+
+    def forward(self, *args):
+        return super().forward(sum(args))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_example_says_how_many_inputs_there_are_if_the_module_takes_any_number(count):
+    module, x = Sum(4, 3).double(), example(*[(4,)] * count)
+    network = from_torch(module, x if count > 1 else x[0])
+    ours = network(tuple(each.numpy() for each in x) if count > 1 else x[0].numpy())
+    np.testing.assert_allclose(ours, module(*x).detach(), rtol=0, atol=1e-14)
+
+
 def test_a_dictionary_is_of_keywords_and_what_does_not_fit_is_refused():
     module, (u, v) = bilinear().double(), example((4,), (5,))
     network = from_torch(module, {"v": v, "u": u})

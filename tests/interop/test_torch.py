@@ -113,6 +113,30 @@ def test_the_module_is_as_it_was():
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
 
 
+class Counted(nn.Module):
+    """A linear layer that counts its calls in buffers, of which one is another tensor after each."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+        self.register_buffer("calls", torch.zeros(()))
+        self.register_buffer("others", torch.ones(1))
+
+    def forward(self, x):
+        self.calls += 1
+        self.others = self.others + 1
+        return self.fc(x)
+
+
+def test_buffers_that_a_forward_changes_are_restored():
+    module = Counted()
+    calls, others = module.calls, module.others
+    from_torch(module, torch.randn(3, 4))
+    assert module.calls is calls
+    assert module.others is others
+    assert (float(calls), float(others)) == (0, 1)
+
+
 def test_the_modes_are_restored_after_an_error():
     module = nn.Sequential(nn.Linear(2, 2), nn.Dropout())
     module[0].eval()
@@ -315,10 +339,22 @@ REFUSED = {
         "module 0, BatchNorm1d: ",
     ),
     "two inputs": (lambda: nn.Bilinear(4, 4, 4), "module (the whole), Bilinear: expected one input, got ['input1', '"),
+    "a number of a parameter": (
+        doing(lambda m, x: x * m.weight[0].item()), f"{INNER}item: expected tensors, got a number of one (leave out it"
+    ),
+    "TorchScript": (
+        lambda: nn.Sequential(torch.jit.trace(nn.Linear(4, 4), torch.ones(1, 4))),
+        "module 0, TopLevelTracedModule: expected a module of Python, got TorchScript (give what it was made of)",
+    ),
+    "TorchScript as the whole": (
+        lambda: torch.jit.trace(nn.Linear(4, 4), torch.ones(1, 4)),
+        "module (the whole), TopLevelTracedModule: expected a module of Python, got TorchScript",
+    ),
     "half": (lambda: nn.Sequential(nn.Linear(4, 4)).half(), "expected parameters of float32 or float64 on cpu, got fl"),
 }
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit")
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_taken_is_named_with_its_module(name):
     make, words = REFUSED[name]
@@ -340,6 +376,30 @@ def test_what_cannot_be_taken_is_named_with_its_module(name):
 def test_a_keyword_that_a_layer_lacks_is_named(part, words):
     module = nn.Sequential(part())
     refuse(UnsupportedError, [words], lambda: from_torch(module, torch.ones(3, 2, dtype=torch.int64)))
+
+
+@pytest.mark.parametrize(
+    ("doing", "words"),
+    [
+        (lambda m, x: x.to(torch.uint8) * m.weight, "to: expected a cast to integers that have all of torch.int6"),
+        (lambda m, x: x.short().long() * m.weight, "to: expected a cast to integers that have all of torch.int64"),
+        (lambda m, x: (x > 1).int().cumsum(1).to(torch.int8) * m.weight, None),
+        (lambda m, x: (x > 1).repeat(1, 70).int().cumsum(1).to(torch.int8)[:, :4] * m.weight, "to: expected a "),
+        (lambda m, x: x.int() * m.weight, "to: expected a cast to integers that have all of torch.int64, got"),
+        (lambda m, x: (x * x) * m.weight, "mul: expected floats, or a condition as a factor, got products of torch"),
+        (lambda m, x: (x**x) * m.weight, "pow: expected floats, or a condition as a factor, got products of torch"),
+        (lambda m, x: (x * (x > 1).int() * torch.arange(4) + (x > 1).cumsum(1) * (x > 1).cumsum(1)) * m.weight, None),
+        (lambda m, x: (x > 1).to(torch.uint8).long() * x * m.weight**2, None),
+        (lambda m, x: x**2 * m.weight, "pow: expected floats, or a condition as a factor, got products of torch.int64"),
+        (lambda m, x: ((x > 1).cumsum(1) ** 3 + (x > 1).int() ** 9) * x.double() ** 2 * m.weight, None),
+    ],
+)
+def test_integers_that_may_overflow_are_refused_by_name(doing, words):
+    module, x = nn.Sequential(Inner(doing)).double(), torch.randint(0, 5, (3, 4))
+    if words:
+        return refuse(UnsupportedError, [f"module 0, Inner: {words}"], lambda: from_torch(module, x))
+    far = 1000 * x
+    np.testing.assert_array_equal(from_torch(module, x)(far.numpy()), module(far).detach())
 
 
 @pytest.mark.parametrize(
@@ -400,6 +460,20 @@ def test_hooks_and_changes_in_place_are_taken_as_they_are():
     before = x.clone()
     np.testing.assert_allclose(from_torch(module, x)(x.numpy()), module(x.clone()).detach(), rtol=0, atol=1e-6)
     assert torch.equal(x, before)
+
+
+@pytest.mark.parametrize("path", ["", "0", "0.fc", "1", "3.linear1", "chain", "chain.0", "chain.1"])
+def test_a_forward_of_an_instance_is_called_as_it_is(path):
+    torch.manual_seed(0)
+    encoder = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+    module = nn.Sequential(Doing(lambda m, x: x), nn.Linear(4, 4), nn.Tanh(), encoder).eval()
+    if path.startswith("chain"):
+        module = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Tanh()))
+    part, x = module.get_submodule(path.removeprefix("chain").removeprefix(".")), torch.randn(3, 2, 4)
+    part.forward = lambda x, before=part.forward: 2 * before(x.clamp(-1, 1))
+    network, far = from_torch(module, x), 30 * x
+    assert part.forward.__name__ == "<lambda>"
+    np.testing.assert_allclose(network(far.numpy()), module(far).detach(), rtol=0, atol=1e-5)
 
 
 # --------------------------------------------------------------------------------------------------------- state dicts
