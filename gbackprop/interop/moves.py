@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf, prod
+from math import inf, log2, prod
 from typing import Any
 
 import torch
 
 from gbackprop import layers
 from gbackprop.base.errors import UnsupportedError
+from gbackprop.calculus.several import LARGEST
 from gbackprop.interop.calls import FunctionCall, finite, move
 from gbackprop.interop.layouts import MIXED, Fixed, Place, TensorLayout
 
@@ -46,19 +47,28 @@ def cast(call: FunctionCall) -> str:
     return same(call)
 
 
+SAME = ("_to_copy to type_as view reshape _unsafe_view unsqueeze squeeze expand slice select permute transpose t flatten "
+        "repeat clone contiguous detach alias neg abs").split()  # fmt: skip
+"""Functions of integers that give none that is larger in size."""
+
+
 def largest(value: Any) -> float:
-    """Return a bound of integers from 0 on, infinity where none is known."""
+    """Return a bound of the size of integers, infinity where none is known; inputs have those of float32 at most."""
     if not isinstance(value, torch.fx.Node):
-        return value if isinstance(value, int) and value >= 0 else inf
-    kind = value.meta["val"].dtype
+        return abs(value) if isinstance(value, int) else inf
+    found, args = value.meta["val"], value.args
     name = value.target._schema.name.partition("::")[2] if value.op == "call_function" else ""
-    if kind == torch.bool:
+    if found.dtype == torch.bool:
         return 1
-    if name in ("_to_copy", "to", "type_as"):
-        return largest(value.args[0])
-    if name == "cumsum" and isinstance(count := value.meta["val"].shape[value.args[1]], int):
-        return count * largest(value.args[0])
-    return prod(map(largest, value.args)) if name == "mul" else inf
+    if value.op == "placeholder" and not found.is_floating_point():
+        return LARGEST["float32"]
+    if name in SAME:
+        return largest(args[0])
+    if name == "cumsum" and isinstance(count := found.shape[args[1]], int):
+        return count * largest(args[0])
+    if name in ("add", "sub") and not value.kwargs:
+        return sum(map(largest, args))
+    return prod(map(largest, args)) if name == "mul" else inf
 
 
 def check_product(call: FunctionCall) -> None:
@@ -69,7 +79,7 @@ def check_product(call: FunctionCall) -> None:
     ):  # fmt: skip
         return
     a, b = map(largest, call.node.args)
-    if min(a, b) > 1 and (a**b if power else a * b) > min(torch.iinfo(kind).max, 2**53):
+    if min(a, b) > 1 and (b * log2(a) if power else log2(a) + log2(b)) > min(torch.iinfo(kind).bits - 1, 53):
         words = "expected floats, or a condition as a factor"
         raise UnsupportedError(f"{words}, got products of {kind}, which may overflow")
 
