@@ -47,8 +47,10 @@ def cast(call: FunctionCall) -> str:
     return same(call)
 
 
-SAME = ("_to_copy to type_as view reshape _unsafe_view unsqueeze squeeze expand slice select permute transpose t flatten "
-        "repeat clone contiguous detach alias neg abs").split()  # fmt: skip
+SAME = {
+    "_to_copy", "to", "type_as", "view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "expand", "slice", "select",
+    "permute", "transpose", "t", "flatten", "repeat", "clone", "contiguous", "detach", "alias", "neg", "abs",
+}  # fmt: skip
 """Functions of integers that give none that is larger in size."""
 
 
