@@ -26,8 +26,8 @@ LIMITS = {
     "class names twice": 1,
     "module names twice in a part": 0,
     "modules hidden by a name of their package": 0,
-    "lines": 59_838,
-    "code lines": 38_543,
+    "lines": 59_837,
+    "code lines": 38_542,
     "lines of tests": 49_787,
 }
 """No figure may grow beyond its limit; whoever brings one down lowers its limit. The aims are 0 functions with more
