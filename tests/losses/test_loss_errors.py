@@ -70,6 +70,8 @@ BATCHES = {
     "probabilities of too few classes": (CE(), Q[:, :2], ["y of CrossEntropyLoss", "(4,", "(4, 2)"]),
     "probabilities that sum to 2": (CE(), 2 * Q, ["y of CrossEntropyLoss", "sum to 1", "2.0"]),
     "probabilities that sum to 0": (CE(), 0 * Q, ["y of CrossEntropyLoss", "sum to 1", "0.0"]),
+    "probabilities that sum to 0.5 and 2": (
+        CE(), np.array([[0.25, 0.25, 0], [1, 1, 0], [1, 0, 0], [1, 0, 0]]), ["sum to 1", "got the sum 2.0"]),
     "probability below 0": (CE(), Q - [0, 0.5, -0.5], ["y of CrossEntropyLoss", "[0, 1]", "-0.1"]),
     "probability NaN": (CE(), Q * [1, NAN, 1], ["y of CrossEntropyLoss", "[0, 1]", "nan"]),
     "probabilities of another dtype": (CE(), Q.astype("f4"), ["y of CrossEntropyLoss", "float64", "float32"]),

@@ -329,6 +329,7 @@ class Wrong:
         (lambda: trace(np.eye(3), "hutchinson", 1), "samples for 'hutchinson': expected an integer of at least 2"),
         (lambda: trace(np.eye(3), "xtrace", 3), "samples for 'xtrace': expected an integer of at least 4"),
         (lambda: diagonal(np.eye(9), 4, method="xdiag"), "samples for 'xdiag': expected an integer of at least 6"),
+        (lambda: diagonal(np.eye(9), 1), "samples for 'hutchinson': expected an integer of at least 2"),
         (lambda: trace(np.eye(3), block=0), "block: expected an integer of at least 1"),
         (lambda: trace(np.eye(3), rng=-1), "rng: expected None"),
         (lambda: diagonal(np.eye(3), method="hutch++"), "method: expected one of hutchinson, xdiag"),
@@ -341,6 +342,7 @@ class Wrong:
     ],
 )
 def test_bad_arguments(call, message):
+    diagonal(np.eye(9), 2)  # the least of samples
     with pytest.raises(ValueError, match=message):
         call()
 
