@@ -16,7 +16,7 @@ from gbackprop.interop.convolutions import CONVOLUTIONS
 from gbackprop.interop.functions import FUNCTIONS
 from gbackprop.interop.layouts import MIXED, Fixed, Place, TensorLayout, layout_of, reshaped, rows_alike
 from gbackprop.interop.lookups import LOOKUPS
-from gbackprop.interop.moves import MOVES
+from gbackprop.interop.moves import MOVES, NARROW
 from gbackprop.interop.norms import NORMS
 from gbackprop.interop.products import PRODUCTS
 from gbackprop.interop.wholes import States, called, unlike_layer
@@ -42,10 +42,9 @@ SIZED = {"view", "reshape", "_unsafe_view", "expand", "repeat", "unflatten", "wh
 SHAPES = {"view", "reshape", "_unsafe_view", "flatten", "unflatten", "squeeze", "unsqueeze"}
 """Functions that give a tensor another shape."""
 
-NARROW = {torch.uint8, torch.int8, torch.int16}
-
 SIZES = (2, 3, 11)
 """Numbers of samples for which what is the same for all data is computed."""
+
 
 class Size:
     """A number that follows from the number of samples."""

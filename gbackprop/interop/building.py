@@ -46,6 +46,7 @@ class Building:
         self.names: dict[torch.fx.Node, str] = {}
         self.constants: dict[tuple[str, bool], str] = {}
         self.infinite: set[str] = set()  # names of constants that have −inf in torch
+        self.least: set[str] = set()  # names of constants that have finite numbers below LEAST
         self.refusals: list[str] = []
         self.broken: set[str] = set()  # paths of modules that are not taken as a whole, and names of shared parameters
         self.apart = apart  # names of parameters that no layer takes
@@ -94,6 +95,7 @@ class Building:
                 raise UnsupportedError(f"expected finite numbers or −inf in {fixed.name}, got NaN or +inf")
         name = self._free(f"{fixed.name}" if fixed.name not in self.known else f"{fixed.name}_constant")
         self.infinite |= {name} if has_infinity(fixed) else set()
+        self.least |= {name} if bool((fixed.value.isfinite() & (fixed.value < LEAST)).any()) else set()
         self.nodes[name] = (Constant(value.numpy(), persistent=False),)
         self.shapes[name] = tuple(fixed.value.shape)
         self.constants[key] = name
@@ -218,6 +220,10 @@ class Building:
         self.names = {node: swaps.get(name, name) for node, name in self.names.items()}
         last = swaps.get(output, output)
         return Graph(replaced(renamed, last), last, inputs=inputs)
+
+    def may_be_least(self, name: str) -> bool:
+        """Return whether a node depends on a constant with finite numbers that cannot be told from −inf here."""
+        return not self.least.isdisjoint(self._needed(name))
 
     def may_be_infinite(self, name: str) -> bool:
         """Return whether a node depends on a constant that has −inf in torch."""

@@ -113,10 +113,12 @@ def keeping(module: torch.nn.Module) -> Iterator[None]:
         yield
     finally:
         for buffers, given in before:
+            buffers.clear()
             buffers.update(given)
         with torch.inference_mode():  # where buffers made in it may be written to
             for value, kept in values:
-                value.copy_(kept)
+                if not torch.equal(value, kept):
+                    value.copy_(kept)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from gbackprop.interop.arguments import constructed
 from gbackprop.interop.building import LEAST, has_infinity
 from gbackprop.interop.calls import FunctionCall, finite, is_number
 from gbackprop.interop.layouts import Fixed, Place
-from gbackprop.interop.moves import check_product, widened
+from gbackprop.interop.moves import widened
 
 ACTIVATIONS: dict[str, type[Layer]] = {
     "relu": layers.ReLU, "relu6": layers.ReLU6, "leaky_relu": layers.LeakyReLU, "selu": layers.SELU,
@@ -90,7 +90,6 @@ def _times(call: FunctionCall, value: Any, factor: float) -> Any:
 
 def mul(call: FunctionCall) -> str:
     """Return a product, entry by entry."""
-    check_product(call)
     return call.times(call.self, call.other)
 
 
@@ -109,7 +108,6 @@ def div(call: FunctionCall) -> str:
 
 def power(call: FunctionCall) -> str:
     """Return a power, of which the base or the exponent may be a number."""
-    check_product(call)
     if is_number(call.self):
         return call.op("exp", call.scaled(call.place(call.exponent).name, log(finite(call.self))))
     base = call.place(call.self).name

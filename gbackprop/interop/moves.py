@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf, log2, prod
+from math import inf, prod
 from typing import Any
 
 import torch
 
 from gbackprop import layers
 from gbackprop.base.errors import UnsupportedError
-from gbackprop.calculus.several import LARGEST
 from gbackprop.interop.calls import FunctionCall, finite, move
 from gbackprop.interop.layouts import MIXED, Fixed, Place, TensorLayout
+
+NARROW = {torch.uint8, torch.int8, torch.int16}
+"""Integers for which what is larger in others has another value."""
 
 
 def reshape(call: FunctionCall) -> str:
@@ -40,50 +42,26 @@ def cast(call: FunctionCall) -> str:
         call.assembly.check_dtype(after)
     elif after == torch.bool != before:
         return call.op("not_equal", *call.aligned(call.self, 0))
-    elif torch.bool != before and not after.is_floating_point:
+    elif before != torch.bool and after in NARROW:
         from_, to = torch.iinfo(before), torch.iinfo(after)
         if (from_.min < to.min or from_.max > to.max) and largest(call.node.args[0]) > to.max:
             raise UnsupportedError(f"expected a cast to integers that have all of {before}, got {after}")
     return same(call)
 
 
-SAME = {
-    "_to_copy", "to", "type_as", "view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "expand", "slice", "select",
-    "permute", "transpose", "t", "flatten", "repeat", "clone", "contiguous", "detach", "alias", "neg", "abs",
-}  # fmt: skip
-"""Functions of integers that give none that is larger in size."""
-
-
 def largest(value: Any) -> float:
-    """Return a bound of the size of integers, infinity where none is known; inputs have those of float32 at most."""
+    """Return a bound of integers from 0 on that follow from conditions, infinity for others."""
     if not isinstance(value, torch.fx.Node):
-        return abs(value) if isinstance(value, int) else inf
+        return value if isinstance(value, int) and value >= 0 else inf
     found, args = value.meta["val"], value.args
     name = value.target._schema.name.partition("::")[2] if value.op == "call_function" else ""
     if found.dtype == torch.bool:
         return 1
-    if value.op == "placeholder" and not found.is_floating_point():
-        return LARGEST["float32"]
-    if name in SAME:
+    if name in ("_to_copy", "to", "type_as"):
         return largest(args[0])
     if name == "cumsum" and isinstance(count := found.shape[args[1]], int):
         return count * largest(args[0])
-    if name in ("add", "sub") and not value.kwargs:
-        return sum(map(largest, args))
     return prod(map(largest, args)) if name == "mul" else inf
-
-
-def check_product(call: FunctionCall) -> None:
-    """Check that a product of two tensors of integers, or a power of one, is exact here, and no overflow in torch."""
-    kind, power = call.node.meta["val"].dtype, "exponent" in call.given
-    if kind.is_floating_point or kind == torch.bool or not (
-        power or (isinstance(call.self, Place) and isinstance(call.other, Place))
-    ):  # fmt: skip
-        return
-    a, b = map(largest, call.node.args)
-    if min(a, b) > 1 and (b * log2(a) if power else log2(a) + log2(b)) > min(torch.iinfo(kind).bits - 1, 53):
-        words = "expected floats, or a condition as a factor"
-        raise UnsupportedError(f"{words}, got products of {kind}, which may overflow")
 
 
 def permute(call: FunctionCall) -> str:

@@ -161,6 +161,8 @@ def _without_empty_rows(call: FunctionCall, weights: str, mask: Any) -> str:
     if not isinstance(mask, Fixed):
         if mask is None or not (_is_condition(call, mask) or call.assembly.may_be_infinite(mask.name)):
             return weights
+        if not _is_condition(call, mask) and call.assembly.may_be_least(mask.name):
+            raise UnsupportedError("attn_mask: expected −inf, or finite numbers, at what is hidden, got both")
         to = TensorLayout((*call.layout.shape[:-1], 1), call.layout.axis, call.layout.outer)
         most = call.op("max", call.fitted(mask, to, len(to.shape)), axis=-1, keepdims=True)
         some = most if _is_condition(call, mask) else call.op("greater", most, call.place(LEAST).name)

@@ -12,6 +12,9 @@ from gbackprop.losses.base import Loss
 TOLERANCE = 1e-4
 """The relative error that 1/R may have, as weights in float32 are rounded."""
 
+CUTS = 9
+"""The most cuts of a batch that are tried."""
+
 
 def check_factor(loss: Loss, batch: int, target: Any) -> None:
     """Raise a ValueError unless a loss's own R is 1 for "sum", and 1/R of two parts of a batch add up for "mean"."""
@@ -21,13 +24,18 @@ def check_factor(loss: Loss, batch: int, target: Any) -> None:
     whole, name = _divisor(loss, batch, y), f"{type(loss).__name__}.factor"
     if loss.reduction == "sum" and whole != 1:
         raise ValueError(f"{name}: expected 1, as reduction is 'sum', got {1 / whole if whole else np.inf:.4g}")
-    half = batch // 2
-    parts = _divisor(loss, half, y[:half]) + _divisor(loss, batch - half, y[half:]) if half else whole
-    if loss.reduction == "mean" and abs(parts - whole) > TOLERANCE * abs(whole):
+    parts = [(_divisor(loss, k, y[:k]), _divisor(loss, batch - k, y[k:])) for k in _cuts(batch)]
+    adding = any(abs(sum(each) - whole) <= TOLERANCE * abs(whole) for each in parts)
+    if loss.reduction == "mean" and not adding and any(1 not in each for each in parts):
         raise ValueError(
             f"{name}: expected 1/N of a mean, or 1 over a sum of weights, so that 1/R of two parts of a batch add up; "
-            f"got 1/R = {whole:.4g} of {batch} samples, and {parts:.4g} as the sum of two parts"
+            f"got 1/R = {whole:.4g} of {batch} samples, and {' + '.join(f'{each:.4g}' for each in parts[0])} of parts"
         )
+
+
+def _cuts(batch: int) -> list[int]:
+    """Return where to cut a batch: a part without a target that counts may have R = 1 by the loss's own choice."""
+    return [batch // 2, *np.linspace(1, batch - 1, CUTS - 1).astype(int).tolist()] if batch > 1 else []
 
 
 def _divisor(loss: Loss, batch: int, target: Any) -> float:

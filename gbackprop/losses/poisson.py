@@ -40,6 +40,7 @@ class PoissonNLLLoss(ElementwiseLoss):
         ε > 0, used with ``log_input=False`` alone.
     """
 
+    fixed = frozenset({"log_input", "eps"})
     counts = True
     of_logarithms: ClassVar = {
         "values": "ℓ = c Σⱼ (e^fⱼ − yⱼ fⱼ + full sⱼ), sⱼ = yⱼ log(yⱼ) − yⱼ + log(2π yⱼ) / 2 if yⱼ > 1 else 0",

@@ -71,6 +71,18 @@ def test_an_r_of_which_merged_batches_would_have_another_is_refused(name, weight
             gb.operators.GGN(network, loss, [(x[:2], NUMBERS[:2]), (x[2:], NUMBERS[2:])])
 
 
+@pytest.mark.parametrize("counted", [[5], [4, 5], [0, 3], range(6), []])
+def test_an_r_of_at_most_1_is_taken_wherever_the_targets_that_count_are(counted):
+    def factor(self, batch, target):
+        return 1 / max(1.0, 3.0 * (target != 0).any(1).sum())
+
+    loss, target = type("Own", (losses.MSELoss,), {"factor": factor})(), np.zeros((6, 3))
+    target[[*counted]] = 1.0
+    network, x = gb.Sequential(layers.Linear(2, 3), rng=0, dtype="float64"), RNG.standard_normal((6, 2))
+    found = gb.backward(network, loss, x, target)
+    assert found.loss == pytest.approx(loss.values(network(x), target).sum() / max(1, 3 * len(counted)))
+
+
 def test_an_r_that_adds_up_is_the_same_merged_and_in_operators():
     loss, x = with_factor(losses.MSELoss, WRONG["1/(2N)"])(), RNG.standard_normal((4, 2))
     network, parts = gb.Sequential(layers.Linear(2, 3), rng=0, dtype="float64"), [slice(0, 1), slice(1, 4)]

@@ -52,6 +52,8 @@ class _BatchNorm(Spatial):
     constant_jacobian = True
     formulas = {"forward": "y = w x̂ + b, x̂ = (x − m) / √(v + ε)", "mjp": "w / √(v + ε) g"}
 
+    fixed = frozenset({"num_features", "affine"})
+
     def __init__(
         self,
         num_features: int,

@@ -197,6 +197,8 @@ class _InstanceNorm(Spatial, _ChannelNorm):
     Source: Ulyanov, Vedaldi, Lempitsky 2016.
     """
 
+    fixed = Norm.fixed | {"num_features"}
+
     def __init__(
         self,
         num_features: int,

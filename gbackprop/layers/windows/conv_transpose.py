@@ -38,6 +38,7 @@ class _ConvTranspose(_ConvBase):
         "weight" (C, O / groups, *kernel), and "bias" (O,); drawn from U(−1/√I, 1/√I), I = O ∏ kernel / groups.
     """
 
+    fixed = _ConvBase.fixed | {"padding", "output_padding"}
     formulas = {"forward": "y = fold(Wᵀ x[t]) + b", "mjp": "W u[t], u = unfold(g)"}
 
     def __init__(

@@ -111,6 +111,8 @@ def with_option(name: str, value: Any, subject: Any) -> Any:
         needed = inspect.signature(type(subject)).parameters
         made = type(subject)(**{key: vars(subject)[key] for key in needed if key in vars(subject)} | {name: value})
         twin.__dict__ |= {key: each for key, each in vars(made).items() if key != "drawn"}
+    elif name in vars(twin):
+        vars(twin)[name] = value  # also of those that cannot be assigned
     else:
         setattr(twin, name, value)
     return twin
