@@ -45,6 +45,7 @@ class Runs:
         self.members: list[Quantity] = []
         self.order = rng.permutation(len(setting.x))
         self.made: dict[Any, dict[int, Values]] = {}
+        self.halves: dict[Any, list[Result]] = {}
 
     @cached_property
     def variants(self) -> dict[str, CheckedNetwork]:
@@ -79,12 +80,13 @@ class Runs:
 
     def merged(self, quantity: Quantity, variant: str) -> Values:
         """Compute a quantity of two parts of the batch, each alone, and merge them by its own rule."""
-        setting, n = replace(self.variants[variant], device="cpu"), len(self.order)
-        if n == 1:
-            raise NotGivenError("one sample is no two batches")
-        results = [_of_rows(setting, quantity, rows) for rows in (np.arange(n // 2), np.arange(n // 2, n))]
-        if any(result.scale is not None and result.scale.meets for result in results):
-            raise NotGivenError("samples of a batch meet in the network")
+        members = self.members if any(member is quantity for member in self.members) else [quantity]
+        key = (tuple(map(id, members)), variant)
+        if key not in self.halves:
+            self.halves[key] = _halves(replace(self.variants[variant], device="cpu"), members)
+        i = next(i for i, member in enumerate(members) if member is quantity)
+        results = [replace(each, quantities=each.quantities[i : i + 1], values=each.values[i : i + 1])
+                   for each in self.halves[key]]  # fmt: skip
         merged = Merged(results[0])  # not `merge`, for which pseudo-targets of two batches make two quantities
         for result in results:
             merged.add(result)
@@ -126,14 +128,20 @@ class Runs:
         return self.made[key][id(quantity)]
 
 
-def _of_rows(setting: CheckedNetwork, quantity: Quantity, rows: np.ndarray) -> Result:
-    """Compute a quantity of some samples alone."""
-    part = setting.permuted(rows)
-    try:
-        part.loss.factor(len(rows), part.y)
-    except ValueError as error:
-        raise NotGivenError(f"a part of the batch has no R: {error}") from None
-    return part.run(at_targets(quantity, part.targets))
+def _halves(setting: CheckedNetwork, members: list[Quantity]) -> list[Result]:
+    """Compute quantities of two parts of the batch, each alone."""
+    n, found = len(setting.x), []
+    if n == 1:
+        raise NotGivenError("one sample is no two batches")
+    for part in map(setting.permuted, (np.arange(n // 2), np.arange(n // 2, n))):
+        try:
+            part.loss.factor(len(part.x), part.y)
+        except ValueError as error:
+            raise NotGivenError(f"a part of the batch has no R: {error}") from None
+        found.append(part.run(*(at_targets(member, part.targets) for member in members)))
+    if any(result.scale is not None and result.scale.meets for result in found):
+        raise NotGivenError("samples of a batch meet in the network")
+    return found
 
 
 def averages(quantity: Quantity) -> bool:
