@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from gbackprop.array import FLOAT_NAMES, FLOATS, Array, all_finite, bounds, device_of, is_array
-from gbackprop.base.errors import UnsupportedError
 
 NO_ARGUMENTS = inspect.Signature([inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)])
 
@@ -276,29 +275,6 @@ def check_within(name: str, x: Array, domain: tuple[float, float], ends: bool) -
         left, right = "[]" if ends else "()"
         words = f"expected numbers in {left}{domain[0]:g}, {domain[1]:g}{right}"
         raise ValueError(f"{name}: {words}, got {kind(least if below else most)!s}")
-
-
-def no_draws(loss: Any) -> UnsupportedError:
-    """Return the error of a loss of which there can be no Monte-Carlo quantities."""
-    return UnsupportedError(f"{loss!r} has no Monte-Carlo draws (DiagGGNMC, KFAC with fisher='mc'): {loss.undrawn}")
-
-
-def check_targets(name: str, targets: Array, loss: Any, x: Array, batch_shape: tuple[int, ...]) -> None:
-    """Check pseudo-targets that are given, shape (M, N, ...), as the loss without weights checks targets."""
-    if loss.undrawn:
-        raise no_draws(loss)
-    expected = loss.target_shape(batch_shape)
-    if targets.ndim == 0 or targets.shape[0] == 0 or targets.shape[1:] != expected:
-        shape = ", ".join(map(str, expected))
-        raise ValueError(f"{name}: expected shape (M, {shape}), got {targets.shape}")
-    rows = targets.reshape(-1, *targets.shape[2:])
-    loss = loss.unweighted() if loss.weighted else loss  # for it, no label is ignored
-    try:  # all at once: the host waits for a GPU at each check
-        loss.check_target(name, rows, x, (rows.shape[0], *batch_shape[1:]))
-    except (TypeError, ValueError):
-        for m, target in enumerate(targets):
-            loss.check_target(f"{name}[{m}]", target, x, batch_shape)
-        raise
 
 
 def unpacked(where: str, made: Any) -> tuple[Array, Any]:

@@ -14,9 +14,10 @@ from gbackprop.interop.calls import FunctionCall
 from gbackprop.interop.capture import DROPOUT, line_of, path_of
 from gbackprop.interop.convolutions import CONVOLUTIONS
 from gbackprop.interop.functions import FUNCTIONS
+from gbackprop.interop.integers import NARROW
 from gbackprop.interop.layouts import MIXED, Fixed, Place, TensorLayout, layout_of, reshaped, rows_alike
 from gbackprop.interop.lookups import LOOKUPS
-from gbackprop.interop.moves import MOVES, NARROW
+from gbackprop.interop.moves import MOVES
 from gbackprop.interop.norms import NORMS
 from gbackprop.interop.products import PRODUCTS
 from gbackprop.interop.wholes import States, called, unlike_layer

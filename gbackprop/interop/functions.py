@@ -12,8 +12,8 @@ from gbackprop import layers
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Layer
 from gbackprop.interop.arguments import constructed
-from gbackprop.interop.building import LEAST, has_infinity
 from gbackprop.interop.calls import FunctionCall, finite, is_number
+from gbackprop.interop.conditions import CONDITIONS, logical
 from gbackprop.interop.layouts import Fixed, Place
 from gbackprop.interop.moves import widened
 
@@ -32,11 +32,6 @@ CURVES = {
     "erf": "erf", "special_erf": "erf", "abs": "absolute", "sign": "sign", "square": "square",
 }  # fmt: skip
 """The rows of elementwise functions, by torch's names."""
-
-COMPARISONS = {
-    "gt": "greater", "ge": "greater_equal", "lt": "less", "le": "less_equal", "eq": "equal", "ne": "not_equal",
-}  # fmt: skip
-"""The rows of comparisons, by torch's names."""
 
 ARGUMENTS = {"lambd": "lambd", "lambda": "lambd"}
 
@@ -134,52 +129,6 @@ def clamp(call: FunctionCall) -> str:
             inside, limit = call.aligned(Place(name, call.layout), bound)
             name = call.op("where", call.op(beyond, inside, limit), limit, inside)  # at the bound the number itself
     return name
-
-
-def compared(call: FunctionCall) -> str:
-    """Return 1 where a comparison is true, else 0; its derivative is 0. All that stands for −inf is equal."""
-    pair = call.place(call.self), call.place(call.other)
-    names = call.aligned(*pair)
-    if not call.assembly.infinite.isdisjoint(place.name for place in pair):
-        names = [call.op("clip", name, least=LEAST) for name in names]
-    return call.op(COMPARISONS[call.assembly.function(call.node)], *names)
-
-
-def maximum(call: FunctionCall) -> str:
-    """Return the larger of two numbers, of which −inf is none."""
-    least = torch.finfo(call.assembly.dtype).min
-    pair = [
-        Fixed(value.value.clamp(min=least), value.layout, f"{value.name}_least")
-        if isinstance(value, Fixed) and has_infinity(value) else value
-        for value in (call.self, call.other)
-    ]  # fmt: skip
-    return call.op("maximum", *call.aligned(*pair))
-
-
-def logical(row: str, *keys: str) -> Callable[[FunctionCall], str]:
-    """Return a function of conditions, which are 0 or 1."""
-
-    def found(call: FunctionCall) -> str:
-        kinds = {call.dtype(key) for key in keys}
-        if kinds != {torch.bool}:
-            raise UnsupportedError(f"expected conditions, got {' and '.join(map(str, kinds))}")
-        names = call.aligned(*[call.given[key] for key in keys])
-        return call.op(row, *names) if row else call.op("affine", *names, factor=-1, shift=1)
-
-    return found
-
-
-def where(call: FunctionCall) -> str:
-    """Return numbers that a condition chooses."""
-    a, b = call.given["other"], call.given["self"]
-    (condition,) = call.aligned(call.condition, floats=False)
-    return call.op("where", condition, *call.aligned(b, a))
-
-
-def masked_fill(call: FunctionCall) -> str:
-    """Return a tensor with a number where a mask is true."""
-    (condition,) = call.aligned(call.mask, floats=False)
-    return call.op("where", condition, *call.aligned(call.value, call.self))
 
 
 def addcmul(call: FunctionCall) -> str:
@@ -283,14 +232,7 @@ FUNCTIONS: dict[str, Callable[[FunctionCall], Any]] = {
     "rsub": lambda c: c.plus(c.other, _times(c, c.self, -c.given["alpha"])),
     "neg": lambda c: c.scaled(c.place(c.self).name, -1), "pow": power, "log2": log2(2), "log10": log2(10),
     **dict.fromkeys(("clamp", "clip", "clamp_min", "clamp_max"), clamp),
-    **dict.fromkeys(COMPARISONS, compared),
-    **dict.fromkeys(("logical_and", "bitwise_and", "__and__"), logical("multiply", "self", "other")),
-    **dict.fromkeys(("logical_or", "bitwise_or", "__or__"), logical("maximum", "self", "other")),
-    **dict.fromkeys(("logical_not", "bitwise_not"), logical("", "self")),
-    "any": truth("max"), "all": truth("min"),
-    "where": where, "masked_fill": masked_fill,
-    "maximum": maximum,
-    "minimum": lambda c: c.op("minimum", *c.aligned(c.self, c.other)),
+    **CONDITIONS, "any": truth("max"), "all": truth("min"),
     "sum": reduction("sum"), "mean": reduction("mean"), "amax": reduction("max"), "amin": reduction("min"),
     "max": reduction("max"), "min": reduction("min"), "prod": reduction("prod"), "var": reduction("var"),
     "std": reduction("std"), "var_mean": var_mean, "logsumexp": reduction("logsumexp"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf, prod
 from typing import Any
 
 import torch
@@ -11,10 +10,8 @@ import torch
 from gbackprop import layers
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.interop.calls import FunctionCall, finite, move
+from gbackprop.interop.integers import NARROW, check_cast
 from gbackprop.interop.layouts import MIXED, Fixed, Place, TensorLayout
-
-NARROW = {torch.uint8, torch.int8, torch.int16}
-"""Integers for which what is larger in others has another value."""
 
 
 def reshape(call: FunctionCall) -> str:
@@ -43,25 +40,8 @@ def cast(call: FunctionCall) -> str:
     elif after == torch.bool != before:
         return call.op("not_equal", *call.aligned(call.self, 0))
     elif before != torch.bool and after in NARROW:
-        from_, to = torch.iinfo(before), torch.iinfo(after)
-        if (from_.min < to.min or from_.max > to.max) and largest(call.node.args[0]) > to.max:
-            raise UnsupportedError(f"expected a cast to integers that have all of {before}, got {after}")
+        check_cast(call.node.args[0], before, after)
     return same(call)
-
-
-def largest(value: Any) -> float:
-    """Return a bound of integers from 0 on that follow from conditions, infinity for others."""
-    if not isinstance(value, torch.fx.Node):
-        return value if isinstance(value, int) and value >= 0 else inf
-    found, args = value.meta["val"], value.args
-    name = value.target._schema.name.partition("::")[2] if value.op == "call_function" else ""
-    if found.dtype == torch.bool:
-        return 1
-    if name in ("_to_copy", "to", "type_as"):
-        return largest(args[0])
-    if name == "cumsum" and isinstance(count := found.shape[args[1]], int):
-        return count * largest(args[0])
-    return prod(map(largest, args)) if name == "mul" else inf
 
 
 def permute(call: FunctionCall) -> str:

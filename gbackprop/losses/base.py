@@ -12,17 +12,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from gbackprop.array import Array, all_finite, array_module, device_of, is_array, like, on_device_of
-from gbackprop.base.checks import (
-    Constructed,
-    check_floats,
-    check_same,
-    check_within,
-    generator,
-    kind_of,
-    no_draws,
-    positive,
-)
+from gbackprop.base.checks import Constructed, check_floats, check_same, check_within, generator, kind_of, positive
 from gbackprop.calculus.layer import Shape
+from gbackprop.losses.checks import no_draws
 
 ALL = slice(None)
 

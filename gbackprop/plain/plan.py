@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import FLOAT_NAMES, FLOATS, Array, asarray, device_of
-from gbackprop.base.checks import SHIPPED, check_batch, check_parameters, check_targets, generator, shown
+from gbackprop.base.checks import SHIPPED, check_batch, check_parameters, generator, shown
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.base.memory import MANY_DRAWS, check_average, check_draws
 from gbackprop.calculus.inputs import check_input, noise_of
@@ -20,7 +20,7 @@ from gbackprop.calculus.layer import INPUT, Layer, Leaf, Nodes, leaves_of
 from gbackprop.calculus.signals import AVERAGE, GRADIENT, RESIDUAL, SAMPLES, MonteCarlo, Signal
 from gbackprop.calculus.wrt import InputRows, Names, X, check_names, every_value, names_of, placed
 from gbackprop.losses.base import Loss
-from gbackprop.losses.factors import check_factor
+from gbackprop.losses.checks import check_factor, check_targets
 from gbackprop.plain.coupling import Meeting, statistics_of
 from gbackprop.plain.flow import Flow
 from gbackprop.plain.support import check_chain, check_own, lacks_factor, lacks_residual, left_out

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from gbackprop.calculus.layer import Layer
-from gbackprop.calculus.residual import FactoredLayer
+from gbackprop.calculus.residual import Factored, FactoredLayer
 from gbackprop.calculus.signals import ALL
 from gbackprop.testing.claims import LEAST_SEEN, Claims, Compared, FoundError, NotGivenError, expect_shape
 from gbackprop.testing.differences import EPS, REAL_STEP, Derivative, derivative
@@ -201,7 +201,11 @@ def _vanishing(probe: Probe, point: Point, second: Derivative, entries: np.ndarr
 
 def _wrong_width(probe: Probe, layer: FactoredLayer) -> str:
     shapes = getattr(probe.layer, "shapes", [probe.x.shape[1:]])
-    width, found = layer.residual_width(*shapes), layer.residual(probe.saved, probe.columns[0])
+    return another_width(layer.residual_width(*shapes), layer.residual(probe.saved, probe.columns[0]))
+
+
+def another_width(width: int, found: Factored) -> str:
+    """Return that a residual has another number of columns, or of signs, than is declared; "" if it has that."""
     signs = len(found.columns(ALL)[1])
     return "" if found.width == signs == width else f"expected {width}, got width={found.width} and {signs} signs"
 
