@@ -111,3 +111,13 @@ def test_a_mean_is_no_division_of_what_a_jacobian_stores(call):
     want = 2 * (X * X).sum(0)
     np.testing.assert_allclose(found.gradient["0.gain"], want, rtol=1e-14)
     np.testing.assert_allclose(found["mean"]["0.gain"], want / 4, rtol=1e-14)
+
+
+@pytest.mark.parametrize("call", [gb.backward, gb.reference, gb.prepare], ids=["backward", "reference", "prepare"])
+def test_an_output_of_layers_that_only_move_numbers_is_no_view_of_the_input(call):
+    network, x = gb.Sequential(layers.Identity(), layers.Flatten()), np.arange(12.0).reshape(3, 2, 2)
+    if call is gb.prepare:
+        output = gb.prepare(network, losses.MSELoss())(x, np.ones((3, 4))).output
+    else:
+        output = call(network, losses.MSELoss(), x, np.ones((3, 4))).output
+    assert not np.shares_memory(output, x)
