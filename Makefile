@@ -118,6 +118,6 @@ $(REFEREE)/.installed: benchmarks/referee/requirements.txt benchmarks/referee/re
 
 # BackPACK asks for torchvision, which it does not need here; curvlinops for data sets.
 $(TORCH)/.bench: $(TORCH)/.test
-	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps backpack-for-pytorch unfoldNd einops packaging curvlinops-for-pytorch einconv
+	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps backpack-for-pytorch unfoldNd einops packaging curvlinops-for-pytorch einconv linear_operator
 	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[bench]"
 	@touch $@
