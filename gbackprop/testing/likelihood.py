@@ -24,6 +24,12 @@ FALSE_ALARMS = 1e-6
 
 ALARMS = f", false alarms {FALSE_ALARMS:.0e}"
 
+FOLLOWS = f"follows exp(−ℓ/c) (χ² test{ALARMS})"
+"""The claim on draws."""
+
+COVARIES = "E[s sᵀ] = ∇²ℓ[n, i, j]", f"E[s sᵀ] = ∇²ℓ[n, i, j] (z test{ALARMS})"
+"""The claim on draws of what can be listed, and on other ones, that is evaluated more quickly."""
+
 LEVEL = FALSE_ALARMS / 100
 """At which tests are made: tails of counts and means are only nearly those that the tests assume."""
 
@@ -59,19 +65,18 @@ def check_likelihood(claims: Claims, probe: LossProbe, hessian: Derivative, rng:
     if {"draw", "values"} & claims.doubtful or "draw" in claims.missing:
         return
     listing = claims.attempt("draw", "can be drawn", _listed, probe, rng)
-    follows, needs = f"follows exp(−ℓ/c) (χ² test{ALARMS})", ["draw", "summed_weight"]
+    needs = ["draw", "summed_weight"]
     if listing is not None and listing.complete:
         claims.equal("summed_weight", "c: exp(−ℓ/c) sums to 1 over all targets", _total, probe, listing)
-        claims.hold("draw", follows, _misdrawn_listed, probe, listing, rng, needs=needs)
+        claims.hold("draw", FOLLOWS, _misdrawn_listed, probe, listing, rng, needs=needs)
     else:
-        claims.hold("draw", follows, _misdrawn, probe, rng, needs=needs)
+        claims.hold("draw", FOLLOWS, _misdrawn, probe, rng, needs=needs)
     claims.equal("hessian_sqrt_mc", "of M targets is that of each over √M", _shares, probe, rng)
-    expected, needs = "E[s sᵀ] = ∇²ℓ[n, i, j]", [*needs, "gradients", "hessian_sqrt_mc"]
+    needs += ["gradients", "hessian_sqrt_mc"]
     if listing is not None:
-        claims.equal("hessian_sqrt_mc", expected, _expectation, probe, listing, hessian, needs=needs)
+        claims.equal("hessian_sqrt_mc", COVARIES[0], _expectation, probe, listing, hessian, needs=needs)
     else:
-        expected += f" (z test{ALARMS})"
-        claims.equal("hessian_sqrt_mc", expected, _mean, probe, hessian, rng, needs=needs)
+        claims.equal("hessian_sqrt_mc", COVARIES[1], _mean, probe, hessian, rng, needs=needs)
 
 
 def _bad_draws(probe: LossProbe) -> str:

@@ -8,15 +8,17 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import combinations, permutations
+from itertools import combinations, permutations, product
 from typing import Any
 
 import numpy as np
 
 from gbackprop import layers
 from gbackprop.base.checks import is_shipped
+from gbackprop.calculus.jacobian import REDUCTIONS
 from gbackprop.calculus.layer import INPUT, Layer, Leaf
-from gbackprop.quantities import Quantity
+from gbackprop.calculus.signals import EXACT, GRADIENT, RESIDUAL
+from gbackprop.quantities import Quantity, Statistic
 from gbackprop.quantities.merging_rules import Averaged, Rows, Summed
 
 NO_OPTIONS = ("constant_jacobian", "broadcasts", "bilinear", "mixes", "remade", "__firstlineno__")
@@ -25,6 +27,9 @@ NO_OPTIONS = ("constant_jacobian", "broadcasts", "bilinear", "mixes", "remade", 
 
 RULES = Summed(), Averaged(), Rows(), Summed(2), Rows(2)
 """The rules by which results of batches are merged."""
+
+SIGNALS = GRADIENT, EXACT, RESIDUAL
+"""The columns that a statistic may be of."""
 
 
 def of_options(subject: Any) -> Iterator[tuple[float, str, Callable[[Any], Any]]]:
@@ -42,7 +47,8 @@ def of_options(subject: Any) -> Iterator[tuple[float, str, Callable[[Any], Any]]
             yield cost, f"{name} were {words}", partial(with_option, name, other)
     for rule in RULES if isinstance(subject, Quantity) else ():
         cost = 1.6 if getattr(rule, "power", 1) > 1 else 1
-        yield cost, f"merging were {rule!r}", partial(_with_rule, rule)
+        yield cost, f"merging were {rule!r}", partial(_with_attribute, "merging", rule)
+    yield from _of_statistics(subject) if isinstance(subject, Quantity) else ()
     for name, array in subject.parameters.items() if isinstance(subject, Layer) else ():
         for words, change in {**NUMBERS, **ENTRIES}.items():
             if np.shape(change(array)) == array.shape:
@@ -118,10 +124,36 @@ def with_option(name: str, value: Any, subject: Any) -> Any:
     return twin
 
 
-def _with_rule(rule: Any, quantity: Quantity) -> Quantity:
-    """Return a copy of a quantity whose results are merged by another rule."""
+def _of_statistics(quantity: Quantity) -> Iterator[tuple[float, str, Callable[[Any], Any]]]:
+    """Yield changes of a copy of a quantity: one of its statistics is of other columns, or by another reduction."""
+    for i, each in enumerate(quantity.statistics()):
+        kinds = [each.reduction, *REDUCTIONS.values()] if each.reduction.formula is not None else []
+        for signal, kind, mean in product((each.signal, *SIGNALS), kinds, (each.mean, not each.mean)):
+            changes = [signal != each.signal, kind != each.reduction, mean != each.mean]
+            with suppress(ValueError):  # there is no such statistic
+                other = Statistic(kind, signal, None, each.only, mean)
+                if sum(changes) == 1 and kind.formula is not None:
+                    words = f"the statistic {_stated(each)} were {_stated(other)}"
+                    yield 1.2, words, partial(with_statistic, i, other)
+
+
+def _stated(statistic: Statistic) -> str:
+    """Return reduction and columns of a statistic in words."""
+    columns = getattr(statistic.signal, "name", "no columns")
+    return f"{statistic.reduction.name!r} of {columns}{', / N' * statistic.mean}"
+
+
+def with_statistic(i: int, other: Statistic, quantity: Quantity) -> Quantity:
+    """Return a copy of a quantity with another statistic."""
+    needs = list(quantity.statistics())
+    needs[i] = other
+    return _with_attribute("statistics", lambda: tuple(needs), quantity)
+
+
+def _with_attribute(name: str, value: Any, quantity: Quantity) -> Quantity:
+    """Return a copy of a quantity that has an attribute of its own."""
     twin = copy.copy(quantity)
-    vars(twin)["merging"] = rule
+    vars(twin)[name] = value
     return twin
 
 

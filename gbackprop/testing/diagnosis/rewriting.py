@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from types import FunctionType
 from typing import Any
@@ -14,12 +15,13 @@ import numpy as np
 from gbackprop.array import is_array
 from gbackprop.calculus.state import digest
 from gbackprop.losses.base import Loss
-from gbackprop.quantities import Quantity
+from gbackprop.quantities import Quantity, Statistic
 from gbackprop.testing.diagnosis.arguments import Change
 from gbackprop.testing.diagnosis.care import wrapped
 from gbackprop.testing.diagnosis.deadline import Deadline
+from gbackprop.testing.diagnosis.options import with_statistic
 from gbackprop.testing.diagnosis.relations import Found
-from gbackprop.testing.diagnosis.source import edits_of, functions_of
+from gbackprop.testing.diagnosis.source import STATISTIC, edits_of, functions_of
 from gbackprop.testing.diagnosis.trials import Sides, Trial, holds, largest, parts_of, sides
 
 EDITS = 8_000
@@ -63,9 +65,12 @@ def rewritten(trials: Sequence[Trial], sound: Sequence[Trial], method: str, seco
                 if cost > most:
                     break
                 change = partial(_rewritten, called, new)
-                if call.is_another(change, wanted) and _mends(trials, sound, wrapped(name, change)):
+                of_formula = called.startswith(STATISTIC)  # of which the method only has the values
+                if not of_formula and not call.is_another(change, wanted):
+                    continue
+                if _mends(trials, sound, wrapped(name, change)):
                     most = cost + NEARLY
-                    place = called.rpartition(".")[2] or name.rpartition(".")[2]
+                    place = function.__name__ if of_formula else called.rpartition(".")[2] or name.rpartition(".")[2]
                     yield Found(cost, f"right if {words()}" + f", in {place}" * (place != parts[-1]))
             if most < np.inf:
                 return
@@ -167,6 +172,12 @@ def _rewritten(called: str, new: Any, sound: Any, owner: Any, name: str) -> Any:
     """Return a method by its edited function; `called` names the one that is edited if it is another."""
     if not called:
         return partial(new, owner)
+    if called.startswith(STATISTIC):
+        i = int(called.removeprefix(STATISTIC))
+        old = owner.statistics()[i]
+        other = Statistic(replace(old.reduction, formula=new), old.signal, None, old.only, old.mean)
+        vars(owner)["statistics"] = with_statistic(i, other, owner).statistics
+        return sound
     inside, dot, method = called.rpartition(".")
     if dot:
         target = copy.copy(owner.layer) if inside else owner

@@ -25,6 +25,7 @@ from gbackprop.testing.diagnosis.relations import ZERO, Found, Relations
 from gbackprop.testing.diagnosis.rewriting import rewritten
 from gbackprop.testing.diagnosis.terms import scalars_of
 from gbackprop.testing.diagnosis.trials import Check, Sides, Trial, holds, largest, met, parts_of, sides, trials_of
+from gbackprop.testing.likelihood import COVARIES, FOLLOWS
 from gbackprop.testing.loss_probe import LossProbe
 from gbackprop.testing.probe import Probe, is_container
 from gbackprop.testing.report import Proposal
@@ -120,6 +121,8 @@ class _Search:
         is_subject = self.trials[0].evaluation.arguments and not isinstance(self.subject, LinearOperator)
         if not is_subject:
             kinds = [simple, of_source]  # others need a layer, loss or quantity
+        if self.claim == FOLLOWS:
+            kinds = [of_source, self.careful]  # others need both sides of a comparison
         for kind in kinds:
             found += list(filter(None, kind()))
             if not all(any(word in each.words for word in CHANCE) for each in found) or self.deadline.passed:
@@ -185,9 +188,17 @@ class _Search:
         wanted = [want for trial in self.trials for _, want in trial.parts.values()]
         judged = self.relations.wrong and not drawn and any(map(largest, wanted))  # where many an edit holds by chance
         judged = judged and not any(word in self.claim for word in (*CONDUCT, "form"))
-        found = [*rewritten(self.trials if judged else [], self.sound, self.method, SECONDS)]
+        judged = judged or self.claim == FOLLOWS
+        found = [*rewritten([*self.quicker, *self.trials] if judged else [], self.sound, self.method, SECONDS)]
         self.deadline.put_off(begun)
         return found
+
+    @property
+    def quicker(self) -> list[Trial]:
+        """Trials of another claim on draws, which fails before one that is evaluated slowly."""
+        claims = COVARIES if self.claim == FOLLOWS else ()
+        found = [met(self.check, self.subject, "hessian_sqrt_mc", claim, 0, 0) for claim in claims]
+        return [trial for trial in found if trial is not None]
 
     def inherited(self) -> Iterator[Found | None]:
         """Yield the definition in place of a Jacobian's own method."""

@@ -12,13 +12,15 @@ LOAD = ast.Load()
 Instead = tuple[float, Any]
 """A node, or its text, in place of another one, with the cost."""
 
-FUNCTIONS = (("sum", "mean"), ("max", "min"), ("maximum", "minimum"), ("exp", "log", "expm1", "log1p"),
-             ("sin", "cos"), ("tanh", "sinh", "cosh"), ("sqrt", "square", "abs"), ("zeros", "ones"),
-             ("zeros_like", "ones_like"), ("argmax", "argmin"), ("triu", "tril"))  # fmt: skip
-"""Functions that are taken for each other."""
-
 REDUCTIONS = "sum", "mean", "max", "min", "prod"
 """Methods of arrays that may be of all axes but the samples'."""
+
+FUNCTIONS = (REDUCTIONS, ("maximum", "minimum"), ("exp", "log", "expm1", "log1p"), ("sin", "cos"),
+             ("tanh", "sinh", "cosh"), ("sqrt", "square", "abs"), ("zeros", "ones"), ("zeros_like", "ones_like"),
+             ("argmax", "argmin"), ("triu", "tril"), ("std", "var"), ("floor", "ceil", "rint"), ("sort", "argsort"),
+             ("cumsum", "cumprod"), ("softmax", "log_softmax"), ("erf", "erfc"), ("gammaln", "digamma"),
+             ("dot", "outer", "multiply"))  # fmt: skip
+"""Functions that are taken for each other."""
 
 AXES = "0", "1", "-1", "-2", "2", "None", "(0, 1)", "(1, 2)", "(-2, -1)"
 """Values of an argument ``axis``."""
@@ -46,7 +48,7 @@ def of_expression(node: Any) -> Iterator[Instead]:
         if not isinstance(node.op, ast.Add | ast.Mult):
             yield 1.0, ast.BinOp(node.right, node.op, node.left)
         if isinstance(node.op, ast.MatMult):
-            for cost, form in ((1.0, "({}).T"), (1.05, "({}).swapaxes(-1, -2)")):
+            for cost, form in ((1.0, "({}).T"), (1.05, "({}).swapaxes(-1, -2)"), (1.3, "np.linalg.inv({})")):
                 yield cost, ast.BinOp(_changed(node.left, form), node.op, node.right)
                 yield cost, ast.BinOp(node.left, node.op, _changed(node.right, form))
         if isinstance(node.left, ast.BinOp):
@@ -69,6 +71,11 @@ def of_expression(node: Any) -> Iterator[Instead]:
         yield from ((1.0, each) for each in (node.body, node.orelse))
     elif isinstance(node, ast.Tuple | ast.List):
         yield from ((1.0, type(node)(each, node.ctx)) for each in _exchanged(node.elts))
+        if any(isinstance(each, ast.Slice) for each in node.elts):  # an index
+            whole = ast.Slice(None, None, None)
+            for i in range(len(node.elts) + 1):
+                yield 1.15, ast.Tuple([*node.elts[:i], whole, *node.elts[i:]], node.ctx)
+                yield 1.15, ast.Tuple([*node.elts[:i], *node.elts[i + 1 :]], node.ctx)
     elif isinstance(node, ast.Attribute) and node.attr in ("T", "mT"):
         yield 1.0, node.value
     elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
@@ -93,9 +100,17 @@ def _calls(node: ast.Call) -> Iterator[Instead]:
         yield 1.0, ast.Call(new, node.args, node.keywords)
     if name == "range":
         yield 1.0, ast.Call(ast.Name("reversed", ast.Load()), [node], [])
+        if len(node.args) == 1:
+            yield 1.1, ast.Call(func, [ast.Constant(1), *node.args], [])
+    if name in ("triu", "tril") and len(node.args) == 1:
+        yield from ((1.1, ast.Call(func, [*node.args, ast.Constant(k)], [])) for k in (1, -1))
     if isinstance(func, ast.Attribute) and name in REDUCTIONS:
         text = ast.unparse(func.value)
         yield 1.1, f"({text}).{name}(tuple(range(1, ({text}).ndim)))"
+        yield from ((1.1, f"({text}).{name}({axis})") for axis in AXES if len(node.args) == 1 and not node.keywords)
+        if all(each.arg != "keepdims" for each in node.keywords):
+            keep = ast.keyword("keepdims", ast.Constant(True))
+            yield 1.1, ast.Call(func, node.args, [*node.keywords, keep])
     yield from ((0.95, each) for each in node.args[:1] if name != "astype")
     if isinstance(func, ast.Attribute):
         yield 0.95, func.value

@@ -34,6 +34,12 @@ CHUNK, CHOICE = 100, "__edit__"
 LOCAL = {"super", "locals", "vars", "dir"}
 """Functions of the function that they stand in."""
 
+STATISTIC = "statistic "
+"""The name of a formula, before its number."""
+
+SIZED = "noise"
+"""The method of losses whose argument is a number of draws, an edit of which may need any memory."""
+
 NO_CHOICE = ast.stmt, ast.keyword, ast.Slice
 """Nodes for which no call can stand."""
 
@@ -60,15 +66,17 @@ OF_ARGUMENTS = {"np.sqrt({})": 1.2, "{} ** 2": 1.2, "np.abs({})": 1.3, "-{}": 1.
 AROUND = {"-{}": 1.0, "2 * {}": 1.2, "{} / 2": 1.2, "1 - {}": 1.1, "{} ** 2": 1.2, "np.sqrt({})": 1.2,
           "np.abs({})": 1.2, "np.minimum(1, {})": 1.2, "np.maximum(0, {})": 1.2, "np.exp({})": 1.3, "np.log({})": 1.3,
           "{} + 1": 1.2, "{} - 1": 1.2, "np.swapaxes({}, -1, -2)": 1.2, "np.swapaxes({}, 0, 1)": 1.3,
-          "{}[..., ::-1]": 1.3}  # fmt: skip
+          "{}[..., ::-1]": 1.3, "{}[::-1]": 1.35, "{}[:, ::-1]": 1.35, "np.roll({}, 1, -1)": 1.4,
+          "np.roll({}, -1, -1)": 1.4}  # fmt: skip
 """Expressions made of a term alone, with their cost."""
 
 
 def functions_of(owner: Any, name: str) -> list[tuple[str, FunctionType, Any]]:
     """Return a method's function, by "", and those that it calls, by their names, with the object that they are of.
 
-    Names are ".name" of methods, "layer.name" of those of a layer inside, and "name" of other functions of its module.
-    The library's own are left out where there are others.
+    Names are ".name" of methods, "layer.name" of those of a layer inside, and "name" of other functions of its module;
+    `STATISTIC` and a number are that of the formula of a quantity's statistic. The library's own are left out where
+    there are others.
     """
     method = getattr(owner, name, None)
     start = getattr(method, "__func__", method)
@@ -77,7 +85,7 @@ def functions_of(owner: Any, name: str) -> list[tuple[str, FunctionType, Any]]:
     waiting, seen, found = [("", start)], {start}, list[tuple[str, FunctionType, Any]]()
     for called, function in waiting:  # which grows
         found.append((called, function, owner))
-        for each in dict.fromkeys(_names(function.__code__)):
+        for each in (name for name in dict.fromkeys(_names(function.__code__)) if name != SIZED):
             inner, there = getattr(type(owner), each, None), function.__globals__.get(each)
             near = function is start and getattr(there, "__module__", "") == start.__module__
             for title, new in ((f".{each}", inner), (each, there if near else None)):
@@ -88,6 +96,9 @@ def functions_of(owner: Any, name: str) -> list[tuple[str, FunctionType, Any]]:
     if isinstance(inside, Layer):
         others = functions_of(inside, name)
         found += [(f"layer.{each[0].strip('.') or name}", *each[1:]) for each in others if each[0][:1] in ("", ".")]
+    for i, statistic in enumerate(owner.statistics() if isinstance(owner, Quantity) else ()):
+        formula = statistic.reduction.formula
+        found += [(f"{STATISTIC}{i}", formula, owner)] if isinstance(formula, FunctionType) else []
     users = [each for each in found if not is_of_library(each[1].__module__)]
     return users or found[:1]
 
