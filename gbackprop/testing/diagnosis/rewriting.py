@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import heapq
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -21,7 +22,7 @@ from gbackprop.testing.diagnosis.care import wrapped
 from gbackprop.testing.diagnosis.deadline import Deadline
 from gbackprop.testing.diagnosis.options import with_statistic
 from gbackprop.testing.diagnosis.relations import Found
-from gbackprop.testing.diagnosis.source import STATISTIC, edits_of, functions_of
+from gbackprop.testing.diagnosis.source import STATISTIC, Edited, callers, edits_of, functions_of
 from gbackprop.testing.diagnosis.trials import Sides, Trial, holds, largest, parts_of, sides
 
 EDITS = 8_000
@@ -29,6 +30,9 @@ EDITS = 8_000
 
 NEARLY = 0.1
 """By how much more than the first one that holds an edit may cost."""
+
+OF_SHARED = 0.3
+"""By how much more an edit of a function costs that several methods call."""
 
 NEAR = 1e-3
 """The largest error, beside what is expected, of a result with which a claim is evaluated."""
@@ -56,24 +60,34 @@ def rewritten(trials: Sequence[Trial], sound: Sequence[Trial], method: str, seco
         call = _called(trials[0], name)
         if call is None:
             continue
-        wanted = call.wanted(trials[0].parts)
-        for called, function, of in functions_of(call.owner, call.name):
-            most = np.inf
-            for cost, words, new in edits_of(function, of):
-                if end.passed or next(left, None) is None:
-                    return
-                if cost > most:
-                    break
-                change = partial(_rewritten, called, new)
-                of_formula = called.startswith(STATISTIC)  # of which the method only has the values
-                if not of_formula and not call.is_another(change, wanted):
-                    continue
-                if _mends(trials, sound, wrapped(name, change)):
-                    most = cost + NEARLY
-                    place = function.__name__ if of_formula else called.rpartition(".")[2] or name.rpartition(".")[2]
-                    yield Found(cost, f"right if {words()}" + f", in {place}" * (place != parts[-1]))
-            if most < np.inf:
+        wanted, most = call.wanted(trials[0].parts), np.inf
+        for (cost, words, new), called, function in _of_all(functions_of(call.owner, call.name)):
+            if end.passed or next(left, None) is None:
                 return
+            if cost > most:
+                break
+            change = partial(_rewritten, called, new)
+            of_formula = called.startswith(STATISTIC)  # of which the method only has the values
+            if not of_formula and not call.is_another(change, wanted):
+                continue
+            if _mends(trials, sound, wrapped(name, change)):
+                most = min(most, cost + NEARLY)
+                place = function.__name__ if of_formula else called.rpartition(".")[2] or name.rpartition(".")[2]
+                yield Found(cost, f"right if {words()}" + f", in {place}" * (place != parts[-1]))
+        if most < np.inf:
+            return
+
+
+def _of_all(functions: Sequence[tuple[str, FunctionType, Any]]) -> Iterator[tuple[Edited, str, FunctionType]]:
+    """Yield the edits of several functions with the name and function of each, the cheapest first."""
+    return heapq.merge(*(_of_one(*each) for each in functions), key=lambda found: found[0][0])
+
+
+def _of_one(called: str, function: FunctionType, of: Any) -> Iterator[tuple[Edited, str, FunctionType]]:
+    """Yield the edits of a function, which cost more where other methods call it, too."""
+    more = OF_SHARED * (callers(called.rpartition(".")[2], of) > 1)
+    for cost, words, new in edits_of(function, of):
+        yield (cost + more, words, new), called, function
 
 
 class _Call:

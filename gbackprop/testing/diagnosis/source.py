@@ -103,6 +103,12 @@ def functions_of(owner: Any, name: str) -> list[tuple[str, FunctionType, Any]]:
     return users or found[:1]
 
 
+def callers(name: str, owner: Any) -> int:
+    """Return how many methods of an object's class call a function of a name."""
+    methods = {each for kind in type(owner).__mro__ for each in vars(kind).values() if isinstance(each, FunctionType)}
+    return sum(name in _names(each.__code__) for each in methods)
+
+
 def edits_of(function: FunctionType, owner: Any) -> Iterator[Edited]:
     """Yield a function with each edit of its source, the cheapest first.
 
@@ -146,7 +152,8 @@ class _Edits:
         self.function, self.tree = function, tree
         self.atoms = [(text, 0.01 * len(text)) for text in sorted(atoms, key=len)[:MOST]]
         self.module = ast.parse(f"def outer({', '.join(function.__code__.co_freevars)}): pass")
-        self.module.body[0].body = [tree]  # type: ignore[attr-defined]
+        itself = [] if tree.name in function.__code__.co_freevars else [ast.Global([tree.name])]  # if it is called
+        self.module.body[0].body = [*itself, tree]  # type: ignore[attr-defined]
         ast.fix_missing_locations(self.module)
         self.scope = {"np": np, **function.__globals__}
         named = any(isinstance(node, ast.NamedExpr) for node in ast.walk(tree))  # in a lambda, of that alone
