@@ -7,6 +7,9 @@ from time import perf_counter, process_time
 WAITING = 4.0
 """Seconds of the clock for each of the processor."""
 
+LOOKS = 0.005
+"""Seconds between two looks at the processor's time, which may take as long as an edit."""
+
 
 class Deadline:
     """A time after which nothing more is tried: some seconds of the processor, or a few times as many of the clock.
@@ -16,11 +19,16 @@ class Deadline:
 
     def __init__(self, seconds: float) -> None:
         self.ends = process_time() + seconds, perf_counter() + WAITING * seconds
+        self.looked = 0.0
 
     @property
     def passed(self) -> bool:
-        """True after it."""
-        return process_time() > self.ends[0] or perf_counter() > self.ends[1]
+        """True after it, or some milliseconds later."""
+        now = perf_counter()
+        if now < self.looked + LOOKS:
+            return False
+        self.looked = now
+        return process_time() > self.ends[0] or now > self.ends[1]
 
     def put_off(self, since: Deadline) -> None:
         """Move it by the time since a deadline of no seconds was made."""

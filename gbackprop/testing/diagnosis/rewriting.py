@@ -22,7 +22,7 @@ from gbackprop.testing.diagnosis.care import wrapped
 from gbackprop.testing.diagnosis.deadline import Deadline
 from gbackprop.testing.diagnosis.options import with_statistic
 from gbackprop.testing.diagnosis.relations import Found
-from gbackprop.testing.diagnosis.source import STATISTIC, Edited, callers, edits_of, functions_of
+from gbackprop.testing.diagnosis.source import CONSTRUCTOR, STATISTIC, Edited, callers, edits_of, functions_of, given_to
 from gbackprop.testing.diagnosis.trials import Sides, Trial, holds, largest, parts_of, sides
 
 EDITS = 8_000
@@ -31,8 +31,8 @@ EDITS = 8_000
 NEARLY = 0.1
 """By how much more than the first one that holds an edit may cost."""
 
-OF_SHARED = 0.3
-"""By how much more an edit of a function costs that several methods call."""
+OF_SHARED, OF_CONSTRUCTOR = 0.3, 0.5
+"""By how much more an edit costs of a function that several methods call, and of the one that makes the object."""
 
 NEAR = 1e-3
 """The largest error, beside what is expected, of a result with which a claim is evaluated."""
@@ -85,7 +85,8 @@ def _of_all(functions: Sequence[tuple[str, FunctionType, Any]]) -> Iterator[tupl
 
 def _of_one(called: str, function: FunctionType, of: Any) -> Iterator[tuple[Edited, str, FunctionType]]:
     """Yield the edits of a function, which cost more where other methods call it, too."""
-    more = OF_SHARED * (callers(called.rpartition(".")[2], of) > 1)
+    shared = callers(called.rpartition(".")[2], of) > 1
+    more = OF_CONSTRUCTOR if called == CONSTRUCTOR else OF_SHARED if shared else 0.0
     for cost, words, new in edits_of(function, of):
         yield (cost + more, words, new), called, function
 
@@ -186,6 +187,9 @@ def _rewritten(called: str, new: Any, sound: Any, owner: Any, name: str) -> Any:
     """Return a method by its edited function; `called` names the one that is edited if it is another."""
     if not called:
         return partial(new, owner)
+    if called == CONSTRUCTOR:
+        new(owner, **given_to(owner))
+        return sound
     if called.startswith(STATISTIC):
         i = int(called.removeprefix(STATISTIC))
         old = owner.statistics()[i]

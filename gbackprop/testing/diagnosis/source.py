@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import copy
 import inspect
 import re
 import textwrap
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.calculus.layer import Layer
+from gbackprop.calculus.state import digest
 from gbackprop.calculus.state.classes import is_of_library
 from gbackprop.quantities import Quantity
 from gbackprop.testing.diagnosis.slips import Instead, of_expression, of_statement
@@ -31,8 +33,14 @@ Edited = tuple[float, Callable[[], str], FunctionType]
 CHUNK, CHOICE = 100, "__edit__"
 """The edits at one place that are compiled together, and the name of the number that says which one is run."""
 
+AT_ONCE = 2_000
+"""The edits that are spelled out at a time."""
+
 LOCAL = {"super", "locals", "vars", "dir"}
 """Functions of the function that they stand in."""
+
+CONSTRUCTOR = "__init__"
+"""The name of the function that makes an object, whose edits are run in a copy."""
 
 STATISTIC = "statistic "
 """The name of a formula, before its number."""
@@ -96,11 +104,28 @@ def functions_of(owner: Any, name: str) -> list[tuple[str, FunctionType, Any]]:
     if isinstance(inside, Layer):
         others = functions_of(inside, name)
         found += [(f"layer.{each[0].strip('.') or name}", *each[1:]) for each in others if each[0][:1] in ("", ".")]
+    if given_to(owner) is not None:
+        found.append((CONSTRUCTOR, type(owner).__init__, owner))
     for i, statistic in enumerate(owner.statistics() if isinstance(owner, Quantity) else ()):
         formula = statistic.reduction.formula
         found += [(f"{STATISTIC}{i}", formula, owner)] if isinstance(formula, FunctionType) else []
     users = [each for each in found if not is_of_library(each[1].__module__)]
     return users or found[:1]
+
+
+def given_to(owner: Any) -> dict[str, Any] | None:
+    """Return the arguments of a user's constructor that are attributes now; None where it makes another object."""
+    init = type(owner).__init__
+    if not isinstance(init, FunctionType) or is_of_library(init.__module__):
+        return None
+    known, names = vars(owner), [*inspect.signature(init).parameters][1:]
+    given = {name: known[name] for name in names if name in known}
+    try:
+        again = copy.copy(owner)
+        init(again, **given)
+        return given if digest(vars(again)) == digest(known) else None
+    except Exception:  # other arguments are needed
+        return None
 
 
 def callers(name: str, owner: Any) -> int:
@@ -160,19 +185,27 @@ class _Edits:
         self.alone = named or bool(LOCAL & set(_names(function.__code__)))
 
     def made(self) -> Iterator[Edited]:
-        """Yield the edited functions."""
-        at: dict[_Place, dict[str, Any]] = {}  # what may stand at each place, the cheapest first
-        several = []
-        for cost, place, new, stmt in sorted(self._found(), key=lambda each: each[0]):
-            others = at.setdefault(place, {"": _text(place.node)})
-            text = _spelled(new)
-            if text not in others and text != others[""]:
-                others[text] = new
-                several.append((cost, place, new, stmt))
-        waiting = {place: [*others.values()][1:] for place, others in at.items()}
-        ready: dict[_Place, list[FunctionType | None]] = {place: [] for place in at}
+        """Yield the edited functions, a number of edits at a time: most are never asked for."""
+        seen: dict[_Place, set[str]] = {}  # what stands, or stood, at each place
+        ordered = sorted(self._found(), key=lambda each: each[0])
+        for start in range(0, len(ordered), AT_ONCE):
+            several = []
+            for cost, place, new, stmt in ordered[start : start + AT_ONCE]:
+                others = seen.setdefault(place, {_text(place.node)})
+                text = _spelled(new)
+                if text and text not in others:
+                    others.add(text)
+                    several.append((cost, place, new, stmt))
+            yield from self._ready(several)
+
+    def _ready(self, several: Sequence[tuple[float, _Place, Any, ast.stmt]]) -> Iterator[Edited]:
+        """Yield the functions of some edits, of which those at one place are compiled together."""
+        waiting: dict[_Place, list[Any]] = {}
+        for _, place, new, _ in several:
+            waiting.setdefault(place, []).append(new)
+        ready: dict[_Place, list[FunctionType | None]] = {}
         for cost, place, new, stmt in several:
-            ready[place] = ready[place] or self._several(place, waiting[place])
+            ready[place] = ready.get(place) or self._several(place, waiting[place])
             made = ready[place].pop(0)
             if made is not None:
                 yield cost, partial(self._words, place, new, stmt), made
