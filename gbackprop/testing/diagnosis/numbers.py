@@ -97,6 +97,7 @@ def monomials(sizes: Sequence[Sizes]) -> tuple[list[tuple[float, str]], np.ndarr
         for power, form in POWERS.items():
             words = form.format(f"({name})" if " " in name else name)
             rare = 0.5 * name.endswith("features − 1") + 1.0 * name.endswith("features − 1)")
+            rare += 0.4 * name.startswith(("Σ ", "mean of "))
             told.append((0.9 + 0.02 * rank + 0.3 * (abs(power) != 1) + rare, words))
             columns.append(column**power)
             owners.append(rank)

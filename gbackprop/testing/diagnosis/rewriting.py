@@ -40,6 +40,9 @@ NEAR = 1e-3
 SLOW = 0.5
 """The seconds of the processor that a claim may take whose method is edited."""
 
+CALLS = 8
+"""The calls of a method that are written down."""
+
 INDIRECT = "parameter_jacobians"
 """The method that makes the objects on which claims on Jacobians are; what it returns cannot be compared."""
 
@@ -92,7 +95,7 @@ def _of_one(called: str, function: FunctionType, of: Any) -> Iterator[tuple[Edit
 
 
 class _Call:
-    """The first call of a method that a claim makes, and the results of edits of it so far."""
+    """A call of a method that a claim makes, and the results of edits of it so far."""
 
     def __init__(self, owner: Any, name: str, given: tuple[Any, ...], named: dict[str, Any], result: Any) -> None:
         self.owner, self.name, self.given, self.named = owner, name, given, named
@@ -139,12 +142,17 @@ class _Call:
 
 
 def _called(trial: Trial, method: str) -> _Call | None:
-    """Return the first call of a method; None if there is none, it is no method of a class, or the claim is slow."""
+    """Return the first call of a method, of those whose result is compared and wrong if there are any.
+
+    None if there is none, it is no method of a class, or the claim is slow.
+    """
     seen: list[_Call] = []
     end = Deadline(SLOW)
     with suppress(Exception):  # there is no such method of the subject
         holds(trial.at(wrapped(method, partial(_noted, seen))))
-    return seen[0] if seen and not end.passed else None
+    wrong = {name: trial.parts[name] for name in trial.wrong()}
+    told = [call for call in seen if call.wanted(wrong)]
+    return [*told, *seen][0] if seen and not end.passed else None
 
 
 def _mends(trials: Sequence[Trial], sound: Sequence[Trial], change: Change) -> bool:
@@ -160,12 +168,12 @@ def _mends(trials: Sequence[Trial], sound: Sequence[Trial], change: Change) -> b
 
 
 def _noted(seen: list[_Call], sound: Any, owner: Any, name: str) -> Any:
-    """Return a method that writes down its first call."""
+    """Return a method that writes down its first calls."""
 
     def noted(*given: Any, **named: Any) -> Any:
         arguments = copy.deepcopy((given, named))
         result = sound(*given, **named)
-        if not seen and hasattr(sound, "__func__"):
+        if len(seen) < CALLS and hasattr(sound, "__func__"):
             plain = copy.copy(owner)
             vars(plain).pop(name, None)  # this wrapper
             seen.append(_Call(plain, name, *arguments, result))

@@ -39,7 +39,10 @@ MOST, CLOSE = 3, 0.5
 SECONDS = 2.5
 """The seconds of the processor after which no further edit is tried, of arrays and of the source each."""
 
-NAMED = 1.4
+ROUNDABOUT = 0.45
+"""By how much more it costs to say what would have to be given for a result to be right."""
+
+NAMED = 1.2
 """The cost of edits up to which the source is not looked at."""
 
 ALONE = "samples do not interact"
@@ -289,7 +292,7 @@ class _Search:
     def _ignored(self, cost: float, words: str, parts: Callable[[Trial], Sides]) -> Found | None:
         """Compare what is got here with what is expected elsewhere."""
         rule = lambda t, n: (t.parts[n][0], parts(t)[n][1])  # noqa: E731
-        return self.relations.held(rule, f"what is got would be right if {words}{{and c}}", cost + 0.1, True)
+        return self.relations.held(rule, f"what is got would be right if {words}{{and c}}", cost + ROUNDABOUT, True)
 
 
 def _once(find: Callable[[Trial], Sides]) -> Callable[[Trial], Sides]:

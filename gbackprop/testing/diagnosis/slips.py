@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Sequence
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import Any
 
 LOAD = ast.Load()
@@ -21,6 +21,11 @@ FUNCTIONS = (REDUCTIONS, ("maximum", "minimum"), ("exp", "log", "expm1", "log1p"
              ("cumsum", "cumprod"), ("softmax", "log_softmax"), ("erf", "erfc"), ("gammaln", "digamma"),
              ("dot", "outer", "multiply"))  # fmt: skip
 """Functions that are taken for each other."""
+
+TRANSPOSED = "({}).T"
+
+SHORT = 4
+"""The most axes of a result of which all orders are tried, and not only those with two exchanged."""
 
 AXES = "0", "1", "-1", "-2", "2", "None", "(0, 1)", "(1, 2)", "(-2, -1)"
 """Values of an argument ``axis``."""
@@ -48,7 +53,7 @@ def of_expression(node: Any) -> Iterator[Instead]:
         if not isinstance(node.op, ast.Add | ast.Mult):
             yield 1.0, ast.BinOp(node.right, node.op, node.left)
         if isinstance(node.op, ast.MatMult):
-            for cost, form in ((1.0, "({}).T"), (1.05, "({}).swapaxes(-1, -2)"), (1.3, "np.linalg.inv({})")):
+            for cost, form in ((1.0, TRANSPOSED), (1.05, "({}).swapaxes(-1, -2)"), (1.3, "np.linalg.inv({})")):
                 yield cost, ast.BinOp(_changed(node.left, form), node.op, node.right)
                 yield cost, ast.BinOp(node.left, node.op, _changed(node.right, form))
         if isinstance(node.left, ast.BinOp):
@@ -59,10 +64,12 @@ def of_expression(node: Any) -> Iterator[Instead]:
             yield 1.0, ast.BinOp(ast.BinOp(node.left, node.op, inner.left), inner.op, inner.right)
         if isinstance(node.left, ast.Call):
             yield from ((1.0, each) for each in _into(node.left, lambda inner: ast.BinOp(inner, node.op, node.right)))
+            if isinstance(node.right, ast.Call):
+                yield from ((1.0, each) for each in _joined(node.left, node.op, node.right))
     elif isinstance(node, ast.UnaryOp):
         yield 0.9, node.operand
     elif isinstance(node, ast.Constant):
-        yield from ((1.05, text) for text in _constants(node.value))
+        yield from ((0.95, text) for text in _constants(node.value))
     elif isinstance(node, ast.Compare) and len(node.ops) == 1:
         others = SWAPPED.get(type(node.ops[0]), ())
         yield from ((1.0, ast.Compare(node.left, [other()], node.comparators)) for other in others)
@@ -124,7 +131,8 @@ def _out_of(call: ast.Call) -> Iterator[ast.BinOp]:
     """Yield the operation on what is given, or on the array whose method it is, as one on the call's result."""
     func = call.func
     if call.args and isinstance(given := call.args[0], ast.BinOp):
-        yield ast.BinOp(ast.Call(func, [given.left, *call.args[1:]], call.keywords), given.op, given.right)
+        one, other = (ast.Call(func, [each, *call.args[1:]], call.keywords) for each in (given.left, given.right))
+        yield from (ast.BinOp(*each) for each in ((one, given.op, given.right), (one, given.op, other)))
     if isinstance(func, ast.Attribute) and isinstance(of := func.value, ast.BinOp):
         new = ast.Call(ast.Attribute(of.left, func.attr, ast.Load()), call.args, call.keywords)
         yield ast.BinOp(new, of.op, of.right)
@@ -137,6 +145,13 @@ def _into(call: ast.Call, change: Callable[[Any], ast.expr]) -> Iterator[ast.Cal
     if isinstance(call.func, ast.Attribute):
         inner = ast.Attribute(change(call.func.value), call.func.attr, ast.Load())
         yield ast.Call(inner, call.args, call.keywords)
+
+
+def _joined(one: ast.Call, op: ast.operator, other: ast.Call) -> Iterator[ast.Call]:
+    """Yield a function of what an operation makes of two things, for the operation on the function of each."""
+    same = ast.unparse(one.func) == ast.unparse(other.func) and len(one.args) == len(other.args)
+    if same and one.args:
+        yield ast.Call(one.func, [ast.BinOp(one.args[0], op, other.args[0]), *one.args[1:]], one.keywords)
 
 
 def of_statement(stmt: ast.stmt) -> Iterator[Instead]:
@@ -159,7 +174,8 @@ def _constants(value: Any) -> Iterator[str]:
     elif isinstance(value, str) and "->" in value:
         parts = value.replace("->", ",").split(",")
         for k, part in enumerate(parts):
-            exchanged = ("".join(each) for each in _exchanged(list(part)))
+            several = permutations(part) if k == len(parts) - 1 and len(part) <= SHORT else _exchanged(list(part))
+            exchanged = ("".join(each) for each in several)
             letters = sorted(set("".join(parts)))
             others = [part[:i] + letter + part[i + 1 :] for i in range(len(part)) for letter in letters]
             for new in (*exchanged, *others):
@@ -169,6 +185,8 @@ def _constants(value: Any) -> Iterator[str]:
 
 def _changed(node: ast.expr, form: str) -> ast.expr:
     """Return the expression that a form makes of another one."""
+    if form == TRANSPOSED and isinstance(node, ast.Attribute) and node.attr == "T":
+        return node.value
     return ast.parse(form.format(ast.unparse(node)), mode="eval").body
 
 

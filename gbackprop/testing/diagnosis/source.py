@@ -68,10 +68,10 @@ FORMS = {"{}": 0.0, "1 - {}": 0.15, "{} ** 2": 0.15, "np.sqrt({})": 0.2, "{} + 1
          "np.log({})": 0.25, "np.sign({})": 0.25}  # fmt: skip
 """Factors and terms made of an expression, with their cost beside it."""
 
-OF_ARGUMENTS = {"np.sqrt({})": 1.2, "{} ** 2": 1.2, "np.abs({})": 1.3, "-{}": 1.25}
+OF_ARGUMENTS = {"np.sqrt({})": 1.2, "{} ** 2": 1.2, "np.abs({})": 1.3, "-{}": 1.25, "1 / {}": 1.3}
 """Functions of an argument, in its place wherever it stands, with their cost."""
 
-AROUND = {"-{}": 1.0, "2 * {}": 1.2, "{} / 2": 1.2, "1 - {}": 1.1, "{} ** 2": 1.2, "np.sqrt({})": 1.2,
+AROUND = {"-{}": 1.0, "2 * {}": 1.2, "{} / 2": 1.2, "1 - {}": 1.1, "1 / {}": 1.2, "{} ** 2": 1.2, "np.sqrt({})": 1.2,
           "np.abs({})": 1.2, "np.minimum(1, {})": 1.2, "np.maximum(0, {})": 1.2, "np.exp({})": 1.3, "np.log({})": 1.3,
           "{} + 1": 1.2, "{} - 1": 1.2, "np.swapaxes({}, -1, -2)": 1.2, "np.swapaxes({}, 0, 1)": 1.3,
           "{}[..., ::-1]": 1.3, "{}[::-1]": 1.35, "{}[:, ::-1]": 1.35, "np.roll({}, 1, -1)": 1.4,
@@ -280,9 +280,12 @@ class _Edits:
         node = place.node
         yield from of_expression(node)
         is_number = isinstance(node, ast.Constant) and isinstance(node.value, int | float)
-        if is_number or (isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Load)):
+        is_call = isinstance(node, ast.Call)
+        is_name = isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Load)
+        if is_number or is_call or is_name:
+            begin = 1.0 if is_number or is_call else 0.9
             plain = lambda text: is_number and (place.is_exponent or not _is_option(text))  # noqa: E731
-            yield from ((0.9 + cost + 0.3 * plain(text), text) for text, cost in self.atoms)
+            yield from ((begin + cost + 0.3 * plain(text), text) for text, cost in self.atoms)
         if not place.is_term:
             return
         text = f"({ast.unparse(node)})"

@@ -264,7 +264,8 @@ def sizes_of(arguments: tuple[Any, ...]) -> Sizes:
             found["c"] = part.loss.summed_weight(part.output.shape[1:])
         elif isinstance(part, CheckedNetwork):
             out = part.network.output_shape(part.x.shape[1:])
-            found |= _shapes("output", (len(part.x), *out)) | ({} if part.targets is None else {"M": len(part.targets)})
+            found |= {"N": len(part.x)} | ({} if part.targets is None else {"M": len(part.targets)})
+            found |= _shapes("output", (len(part.x), *out))
             found |= {"R": part.loss.factor(len(part.x), part.y), "c": part.loss.summed_weight(out)}
     return found
 
