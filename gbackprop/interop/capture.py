@@ -8,7 +8,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from os.path import basename, dirname, sep
 from threading import get_ident
@@ -76,6 +76,7 @@ class Capture:
     tensors: dict[torch.fx.Node, torch.Tensor]  # parameters, buffers and constants
     parameters: dict[torch.fx.Node, str]
     buffers: dict[torch.fx.Node, str]
+    condition: str = ""  # on the number of samples, N, under which all this is right
 
     def run(
         self, x: torch.Tensor, calls: Callable[..., Any], only: Any = None, known: Any = None, gradients: bool = False
@@ -147,6 +148,7 @@ def captured(
                 program = _program(module, x, Dim.DYNAMIC)  # which may say why not
         if not _is_general(program):
             raise at("", module, FOR_ONE)
+        condition = _condition(program)
         if not functional(program.graph, tables, known):
             program.graph_module.recompile()
             every = torch.export.default_decompositions()
@@ -158,7 +160,7 @@ def captured(
         raise
     except Exception as error:  # the module's own code runs here, and may raise anything
         raise _refusal(error, module) from error
-    return _capture(program, module)
+    return replace(_capture(program, module), condition=condition)
 
 
 @contextmanager
@@ -197,6 +199,13 @@ def _is_general(program: Any) -> bool:
     name = program.graph_signature.user_inputs[0]
     size = next(node for node in program.graph.nodes if node.name == name).meta["val"].shape[0]
     return isinstance(size, torch.SymInt) and bool(size.node.expr.is_Symbol)
+
+
+def _condition(program: Any) -> str:
+    """Return the condition on the number of samples, N, under which a program is right; "" if there is none."""
+    guards = [re.sub(r"L\['?\w+'?\]\.size\(\)\[0\]", "N", each) for each in getattr(program, "_guards_code", ())]
+    bounds = [f"N <= {each.upper}" for each in program.range_constraints.values() if each.upper.is_Integer]
+    return " and ".join(guards or bounds)
 
 
 def _program(module: torch.nn.Module, x: torch.Tensor, size: Any) -> Any:

@@ -78,6 +78,8 @@ def _graph(
         except Failed:
             without |= assembly.broken
             continue
+        if capture.condition:
+            raise at("", module, f"expected code for any number of samples, got code for {capture.condition} alone")
         check_gradients(module, chosen, capture, x, partial(_run_whole, wholes))
         return graph, (assembly, capture, wholes)
 

@@ -143,6 +143,9 @@ CASES = [
     (lambda p, x: x @ p["w"] + np.arange(len(x))[:, None], BatchSizeError, "differs from sample to sample"),
     (lambda p, x: x @ p["w"] * np.full(3, len(x)), BatchSizeError, "no number to compute with"),
     (lambda p, x: (x @ p["w"]).sum(1) * np.arange(len(x)), BatchSizeError, "an index of rows"),
+    (lambda p, x: x @ p["w"] if len(x) > 1 else x @ -p["w"], BatchSizeError, "with N = 1 samples"),
+    (lambda p, x: x @ p["w"] if len(x) != 5 else x @ -p["w"], BatchSizeError, "with N = 5 samples"),
+    (lambda p, x: x @ p["w"] if x.size < 100 else x @ -p["w"], BatchSizeError, "with N = 129 samples"),
     (lambda p, x: (x @ p["w"])[:4], BatchSizeError, "a slice of the samples begins or ends at a fixed number"),
     (lambda p, x: (x @ p["w"])[..., -3:, :], BatchSizeError, "a slice of the samples"),
     (lambda p, x: (x @ p["w"]).T[:, :4].T, BatchSizeError, "a slice of the samples"),
@@ -188,7 +191,9 @@ CASES = [
         lambda p, x: x @ p["w"] * ((x > 0).astype(np.int16) * np.int16(100) + np.int16(100))[:, :1],
         lambda p, x: x @ p["w"] * -(x > 0).astype(np.uint64)[:, :1],
         lambda p, x: x @ p["w"] * (100 * (x > 0).sum(1, keepdims=True)).astype(np.int8))],
-    (lambda p, x: (x @ p["w"], x), TraceError, "function: expected one array that depends on x, got tuple"),
+    (lambda p, x: (x @ p["w"], x), TraceError, r"that depends on x, got tuple \(join them by np.concatenate\)"),
+    (lambda p, x: np.abs(x @ p["w"] @ (FIXED.T @ FIXED * 1j)), NoDerivativeError, "a constant is complex"),
+    (lambda p, x: FIXED[np.argmax(x @ p["w"], 1)] @ p["w"], NumberReadError, r"np.arange\(len\(a\)\) == i\[:, None"),
     (lambda p, x: np.ones((len(x), 3)), TraceError, "function: expected one array that depends on x"),
     (lambda p, x: p["w"] * 1.0, TraceError, "function: expected an output that depends on x"),
     (lambda p, x: np.tanh(x), TraceError, r"parameters: .* got \['w'\]"),
@@ -360,3 +365,15 @@ def test_integer_targets_that_the_outputs_dtype_has_not_are_refused(dtype, most)
         loss(output, np.array([most + 1, 3]))
     with pytest.raises(ValueError, match="expected integers that float64 represents, up to 9007199254740992"):
         gb.trace_loss(lambda o, y: (o**2).sum(1) * y, np.zeros((2, 1)), np.array([2**53 + 1, 4]))
+
+
+def test_the_number_of_samples_decides_nothing_in_a_loss_either():
+    f, y = np.ones((3, 2)), np.zeros((3, 2))
+    for size in (1, 4, 129):
+        with pytest.raises(BatchSizeError, match=f"with N = {size} samples"):
+            gb.trace_loss(lambda f, y, size=size: ((f - y) ** 2).sum(1) * (1 + (len(f) == size)), f, y)
+
+
+def test_the_axis_of_one_sample_may_be_dropped():
+    net = gb.trace(lambda p, x: np.squeeze(x @ p["w"]), {"w": np.ones((3, 2))}, np.ones((4, 3)))
+    assert net(np.ones((1, 3))).shape == (1, 2)

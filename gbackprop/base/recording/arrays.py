@@ -40,6 +40,7 @@ PLAIN = ("shape", "ndim", "size", "result_type", "can_cast", "iscomplexobj", "is
 
 SHAPING = ("repeat", "tile", "pad", "resize", "split", "array_split", "delete")
 CHOOSE = "np.where(condition, a, b) chooses number by number"
+ROWS = "for a[i] of a plain array a: (a * (np.arange(len(a)) == i[:, None])).sum(1)"
 
 WRITING = ("copyto", "put", "put_along_axis", "place", "putmask", "fill_diagonal")
 READING = ("item", "tolist", "tobytes", "tofile", "dump", "dumps", "data")
@@ -174,7 +175,8 @@ class Recorded(NDArrayOperatorsMixin, RecordedArray):
         line = user_line()
         if re.search(r"\]\s*=[^=]", line.source) and how != "bool":
             self.tape.refuse(PlainArrayError, ASSIGNED)
-        words = f"{how}() of an array reads a number, and what follows would be a constant; {CHOOSE}"
+        instead = ROWS if how == "index" else CHOOSE
+        words = f"{how}() of an array reads a number, and what follows would be a constant; {instead}"
         self.tape.refuse(NumberReadError, words)
 
     def __bool__(self) -> bool:
@@ -193,8 +195,7 @@ class Recorded(NDArrayOperatorsMixin, RecordedArray):
         if re.search(r"\]\s*=[^=]", user_line().source):
             self.tape.refuse(PlainArrayError, ASSIGNED)
         self.tape.refuse(PlainArrayError, "a recorded array would become a plain one, and lose its derivative; leave "
-                         "out np.asarray, write np.stack([a, b]) for np.array([a, b]), a @ b for a.dot(b), and "
-                         "np.take(a, i, 0) or a comparison with np.arange for a[i]")  # fmt: skip
+                         f"out np.asarray, write np.stack([a, b]) for np.array([a, b]), a @ b for a.dot(b), {ROWS}")
 
     # --------------------------------------------------------------------------------------------------- writes
 

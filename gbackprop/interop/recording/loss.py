@@ -20,7 +20,7 @@ from gbackprop.calculus.several import LARGEST
 from gbackprop.calculus.walk import add_below, downwards, upwards, values_upwards
 from gbackprop.interop.recording.convexity import indefinite_sample, root_of
 from gbackprop.interop.recording.examples import samples, two_and_three
-from gbackprop.interop.recording.network import checked_batch, close, compare, noise_of
+from gbackprop.interop.recording.network import checked_batch, close, compare, compare_sizes, noise_of
 from gbackprop.interop.recording.reading import Reading
 from gbackprop.interop.recording.table import TABLE
 from gbackprop.losses.base import ALL, Loss
@@ -103,7 +103,9 @@ def trace_loss(
     compare(graph, reading, {}, three[0].values[0], noise)
     loss = TracedLoss(graph, (f.shape[1:], y.shape[1:], y.dtype.kind), function, reduction, sampler)
     words = "the function computes otherwise with plain arrays"
-    close("output, target", loss.values(f, y), function(f, y), TraceError, words, noise[three[1].number])
+    found, last = loss.values(f, y), noise[three[1].number]
+    close("output, target", found, function(f, y), TraceError, words, last)
+    compare_sizes("output, target", found, lambda rows: function(f[rows], y[rows]), last)
     return loss
 
 

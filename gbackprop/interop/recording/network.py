@@ -11,7 +11,7 @@ import numpy as np
 from gbackprop.array import FLOATS, asnumpy, is_array
 from gbackprop.base.checks import batch_of, kind_of
 from gbackprop.base.recording.arrays import record
-from gbackprop.base.recording.refused import MixedSamplesError, NoDerivativeError, TraceError
+from gbackprop.base.recording.refused import BatchSizeError, MixedSamplesError, NoDerivativeError, TraceError
 from gbackprop.base.recording.tape import Tape
 from gbackprop.calculus.layer import INPUT, Leaf, leaves_of
 from gbackprop.calculus.several import Inputs, items_of
@@ -23,6 +23,9 @@ from gbackprop.interop.recording.table import TABLE
 from gbackprop.layers import Parameter
 from gbackprop.network import Graph
 from gbackprop.network.patterns import replaced
+
+MANY, SMALL = 129, 1_000_000
+"""A number of samples that is tried where these have fewer numbers."""
 
 NOISE = 100
 """Arrays may differ by so often what 4 roundings move them by."""
@@ -104,7 +107,11 @@ def trace(function: Callable[[Any, Any], Any], parameters: Any, x: Any, replace:
     network.parameters.load(exact)
     same = function(rebuilt(parameters, exact), batch)
     words, last = "the function computes otherwise with plain arrays", noise[three[1].number]
-    close("x", network(batch), same, TraceError, words, last, 1e-8 if dtype == "float64" else 1e-4)
+    tolerance = 1e-8 if dtype == "float64" else 1e-4
+    close("x", found := network(batch), same, TraceError, words, last, tolerance)
+    compare_sizes("x", found, lambda rows: function(
+        rebuilt(parameters, exact), rebuilt(x, {name: each[rows] for name, each in parts.items()}, "input")
+    ), last, tolerance)  # fmt: skip
     network = network.astype(dtype)
     if dtype == "float32":  # recorded in float64, of which a function may ask
         single = {name: each.astype(dtype) if each.dtype.kind == "f" else each for name, each in parts.items()}
@@ -199,6 +206,23 @@ def compare(
             what = f"{value.line}: the result for a sample depends on other samples"
             got = got.reshape(len(got), *value.shape)
             close(what, got, own, MixedSamplesError, "the batch axis must stay in order", noise[number])
+
+
+def compare_sizes(
+    what: str, found: np.ndarray, function: Callable[[np.ndarray], Any], noise: float, tol: float = 1e-8
+) -> None:
+    """Compare a network's rows with the function of one sample, of one more than in the batch, and of many."""
+    n = len(found)
+    for size in (1, n + 1, *[MANY] * (MANY * found[0].size < SMALL)):
+        rows = np.arange(size) % n
+        try:
+            expected = function(rows)
+        except Exception:  # the function itself refuses such a batch
+            continue
+        if size == 1 and np.size(expected) == found[0].size:  # np.squeeze drops the axis of one sample
+            expected = np.reshape(expected, found[:1].shape)
+        words = f"the function computes otherwise with N = {size} samples: their number may not decide"
+        close(what, found[rows], expected, BatchSizeError, words, noise, tol)
 
 
 def outputs(leaves: list[Leaf], x: np.ndarray) -> dict[int, np.ndarray]:

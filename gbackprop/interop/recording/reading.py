@@ -14,7 +14,6 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from gbackprop.base.checks import kind_of
 from gbackprop.base.recording.refused import (
     BatchSizeError,
     MissingFunctionError,
@@ -90,7 +89,9 @@ class Reading:
             self.refuse(NotDeterministicError, "another call did something else from here on: random numbers, or what "
                         "is left by an earlier call, must not decide", step.line)  # fmt: skip
         if not isinstance(self.result, Ref) or not isinstance(self.other, Ref):
-            raise TraceError(f"function: expected one array that depends on x, got {kind_of(self.result)}")
+            several = " (join them by np.concatenate)" if isinstance(self.result, list | tuple) else ""
+            kind = type(self.result).__name__
+            raise TraceError(f"function: expected one array that depends on x, got {kind}{several}")
 
     def _needed(self) -> list[int]:
         """Return the steps on which the output depends."""
@@ -205,6 +206,8 @@ class Reading:
     def _constant(self, number: int, value: Value) -> np.ndarray:
         """Return a fixed array for one sample; it must be that of both records, and of every sample."""
         two, three = self.two.values[number], self.three.values[number]
+        if value.kind == "c":
+            self.refuse(NoDerivativeError, "a constant is complex; compute with its real and imaginary parts")
         if value.batch is None:
             if not same(two, three):
                 self._differs("an array that was computed has other numbers in another call")
