@@ -300,7 +300,7 @@ def test_what_cannot_be_edited_is_left_alone():
     assert not functions_of(Slips(), "no_such_method")
     assert not functions_of(Slips(), "mask")
     assert [(name, function) for name, function, _ in functions_of(Slips(), "other_method")] == [
-        ("", Slips.other_method), ("logistic", logistic),
+        ("", Slips.other_method), ("logistic", logistic), ("__init__", Slips.__init__),
     ]  # fmt: skip
 
 

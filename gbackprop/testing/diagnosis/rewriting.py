@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from types import FunctionType
 from typing import Any
@@ -22,7 +22,7 @@ from gbackprop.testing.diagnosis.care import wrapped
 from gbackprop.testing.diagnosis.deadline import Deadline
 from gbackprop.testing.diagnosis.options import with_statistic
 from gbackprop.testing.diagnosis.relations import Found
-from gbackprop.testing.diagnosis.source import CONSTRUCTOR, STATISTIC, Edited, callers, edits_of, functions_of, given_to
+from gbackprop.testing.diagnosis.source import CONSTRUCTOR, STATISTIC, callers, edits_of, functions_of, given_to
 from gbackprop.testing.diagnosis.trials import Sides, Trial, holds, largest, parts_of, sides
 
 EDITS = 8_000
@@ -53,45 +53,68 @@ OF_OPERATORS = "_matmat", "_matvec", "_rmatvec", "_rmatmat", "_adjoint", "_trans
 def rewritten(trials: Sequence[Trial], sound: Sequence[Trial], method: str, seconds: float) -> Iterator[Found]:
     """Yield edits of the source of a method, or of a function that it calls, with which a claim holds.
 
-    It fails in `trials`, and must go on to hold in those that are `sound`.
+    It fails in `trials`, and must go on to hold in those that are `sound`. The cheapest edits of all come first.
     """
     parts = method.split(".")  # "0.y.weight.per_sample", of a layer in a graph
     methods = [".".join(parts[i:]) for i in sorted({0, max(0, len(parts) - 2), len(parts) - 1})]
     methods += [f"_{method}", *OF_OPERATORS] if method in ("matvec", "matmat", "rmatvec") else []
-    end, left = Deadline(seconds), iter(range(EDITS))
-    for name in (*methods, *[INDIRECT] * (len(parts) > 1)) if trials else ():
-        call = _called(trials[0], name)
-        if call is None:
-            continue
-        wanted, most = call.wanted(trials[0].parts), np.inf
-        for (cost, words, new), called, function in _of_all(functions_of(call.owner, call.name)):
-            if end.passed or next(left, None) is None:
-                return
-            if cost > most:
-                break
-            change = partial(_rewritten, called, new)
-            of_formula = called.startswith(STATISTIC)  # of which the method only has the values
-            if not of_formula and not call.is_another(change, wanted):
-                continue
-            if _mends(trials, sound, wrapped(name, change)):
-                most = min(most, cost + NEARLY)
-                place = function.__name__ if of_formula else called.rpartition(".")[2] or name.rpartition(".")[2]
-                yield Found(cost, f"right if {words()}" + f", in {place}" * (place != parts[-1]))
-        if most < np.inf:
+    methods += [INDIRECT] * (len(parts) > 1)
+    calls = [(name, call) for name in methods if trials and (call := _called(trials[0], name)) is not None]
+    end, left, most = Deadline(seconds), iter(range(EDITS)), np.inf
+    for cost, words, new, place in heapq.merge(*map(_of_one, _places(calls)), key=lambda each: each[0]):
+        if end.passed or next(left, None) is None or cost > most:
             return
+        change = partial(_rewritten, place.called, new)
+        if not place.of_formula and not place.call.is_another(change, place.call.wanted(trials[0].parts)):
+            continue
+        if _mends(trials, sound, wrapped(place.name, change)):
+            most = min(most, cost + NEARLY)
+            yield Found(cost, f"right if {words()}" + f", in {place.title}" * (place.title != parts[-1]))
 
 
-def _of_all(functions: Sequence[tuple[str, FunctionType, Any]]) -> Iterator[tuple[Edited, str, FunctionType]]:
-    """Yield the edits of several functions with the name and function of each, the cheapest first."""
-    return heapq.merge(*(_of_one(*each) for each in functions), key=lambda found: found[0][0])
+@dataclass(frozen=True)
+class _Place:
+    """A function that is edited, of an object, as a method calls it; and a call of that method."""
+
+    name: str
+    call: _Call
+    called: str
+    function: FunctionType
+    of: Any
+
+    @property
+    def of_formula(self) -> bool:
+        """Whether it is the formula of a statistic, of which the method only has the values."""
+        return self.called.startswith(STATISTIC)
+
+    @property
+    def title(self) -> str:
+        """Its name alone."""
+        return self.function.__name__ if self.of_formula else (self.called or self.name).rpartition(".")[2]
+
+    @property
+    def more(self) -> float:
+        """By how much more an edit of it costs than one of a function that the method alone calls."""
+        if self.called == CONSTRUCTOR:
+            return OF_CONSTRUCTOR
+        return OF_SHARED if callers(self.title, self.of) > 1 else 0.0
 
 
-def _of_one(called: str, function: FunctionType, of: Any) -> Iterator[tuple[Edited, str, FunctionType]]:
+def _places(calls: Sequence[tuple[str, _Call]]) -> Iterator[_Place]:
+    """Yield the functions of some calls, each once."""
+    seen = set[FunctionType]()
+    for name, call in calls:
+        for called, function, of in functions_of(call.owner, call.name):
+            if function not in seen:
+                seen.add(function)
+                yield _Place(name, call, called, function, of)
+
+
+def _of_one(place: _Place) -> Iterator[tuple[float, Callable[[], str], FunctionType, _Place]]:
     """Yield the edits of a function, which cost more where other methods call it, too."""
-    shared = callers(called.rpartition(".")[2], of) > 1
-    more = OF_CONSTRUCTOR if called == CONSTRUCTOR else OF_SHARED if shared else 0.0
-    for cost, words, new in edits_of(function, of):
-        yield (cost + more, words, new), called, function
+    more = place.more
+    for cost, words, new in edits_of(place.function, place.of):
+        yield cost + more, words, new, place
 
 
 class _Call:

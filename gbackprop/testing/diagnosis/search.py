@@ -23,6 +23,7 @@ from gbackprop.testing.diagnosis.deadline import Deadline
 from gbackprop.testing.diagnosis.options import of_defaults, of_leaves, of_options, with_option, with_parameter
 from gbackprop.testing.diagnosis.relations import ZERO, Found, Relations
 from gbackprop.testing.diagnosis.rewriting import rewritten
+from gbackprop.testing.diagnosis.space import limited_memory
 from gbackprop.testing.diagnosis.terms import scalars_of
 from gbackprop.testing.diagnosis.trials import Check, Sides, Trial, holds, largest, met, parts_of, sides, trials_of
 from gbackprop.testing.likelihood import COVARIES, FOLLOWS
@@ -66,7 +67,7 @@ def diagnose(check: Check, subject: Any, method: str, claim: str) -> tuple[Propo
 
     `check` adds the rows of a subject with the random numbers that it is given.
     """
-    with one_blas_thread(), np.errstate(all="ignore"), warnings.catch_warnings():
+    with one_blas_thread(), limited_memory(), np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         search = _Search(check, subject, method, claim)
         found = search.found() if len(search.trials) > 1 else []
