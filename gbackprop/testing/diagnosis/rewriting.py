@@ -6,7 +6,7 @@ import copy
 import heapq
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import FunctionType
 from typing import Any
@@ -25,13 +25,13 @@ from gbackprop.testing.diagnosis.relations import Found
 from gbackprop.testing.diagnosis.source import CONSTRUCTOR, STATISTIC, callers, edits_of, functions_of, given_to
 from gbackprop.testing.diagnosis.trials import Sides, Trial, holds, largest, parts_of, sides
 
-EDITS = 8_000
+EDITS = 20_000
 """The number of edits of a source that are tried."""
 
 NEARLY = 0.1
 """By how much more than the first one that holds an edit may cost."""
 
-OF_SHARED, OF_CONSTRUCTOR = 0.3, 0.5
+OF_SHARED, OF_CONSTRUCTOR = 0.35, 0.5
 """By how much more an edit costs of a function that several methods call, and of the one that makes the object."""
 
 NEAR = 1e-3
@@ -65,7 +65,8 @@ def rewritten(trials: Sequence[Trial], sound: Sequence[Trial], method: str, seco
         if end.passed or next(left, None) is None or cost > most:
             return
         change = partial(_rewritten, place.called, new)
-        if not place.of_formula and not place.call.is_another(change, place.call.wanted(trials[0].parts)):
+        wanted = place.call.wanted(trials[0].parts)
+        if not place.of_formula and not place.call.is_another(change, wanted, place.tried):
             continue
         if _mends(trials, sound, wrapped(place.name, change)):
             most = min(most, cost + NEARLY)
@@ -81,6 +82,7 @@ class _Place:
     called: str
     function: FunctionType
     of: Any
+    tried: set[Any] = field(default_factory=set)  # the results of its edits
 
     @property
     def of_formula(self) -> bool:
@@ -118,12 +120,11 @@ def _of_one(place: _Place) -> Iterator[tuple[float, Callable[[], str], FunctionT
 
 
 class _Call:
-    """A call of a method that a claim makes, and the results of edits of it so far."""
+    """A call of a method that a claim makes."""
 
     def __init__(self, owner: Any, name: str, given: tuple[Any, ...], named: dict[str, Any], result: Any) -> None:
         self.owner, self.name, self.given, self.named = owner, name, given, named
         self.array, self.result = result, _numbers(result)
-        self.tried = {self.result}
         self.is_linear = not isinstance(owner, Loss | Quantity) and _is_linear(getattr(owner, name), given)
         self.invalid: Any = "ignore" if self._is_invalid() else "raise"  # NaN is no way to leave out a branch
 
@@ -141,10 +142,10 @@ class _Call:
         array = np.asarray(self.array) if is_array(self.array) else None
         return [want for got, want in parts.values() if array is not None and np.array_equal(got, array)]
 
-    def is_another(self, change: Any, wanted: Sequence[np.ndarray] = ()) -> bool:
+    def is_another(self, change: Any, wanted: Sequence[np.ndarray], tried: set[Any]) -> bool:
         """Return whether an edited method gives a result of the same kind that none gave, and is linear if it was.
 
-        It must be near one of those that are `wanted`, if there are any.
+        It must be near one of those that are `wanted`, if there are any; else the results so far are in `tried`.
         """
         try:
             twin = copy.deepcopy(self.owner)
@@ -156,11 +157,12 @@ class _Call:
             got = _numbers(result)
         except Exception:  # an edit may be nonsense
             return False
-        if self.name != INDIRECT and (got in self.tried or _kinds(got) != _kinds(self.result)):
+        known = set() if wanted else tried  # those that are near are few, and may differ elsewhere
+        if self.name != INDIRECT and (got == self.result or got in known or _kinds(got) != _kinds(self.result)):
             return False
         if self.is_linear and not _is_linear(edited, self.given):
             return False
-        self.tried.add(got)
+        tried.add(got)
         return True
 
 
@@ -252,7 +254,7 @@ def _numbers(value: Any) -> Any:
         parts = value.items() if isinstance(value, dict) else enumerate(value)
         return tuple((key, _numbers(each)) for key, each in parts)
     array = np.asarray(value)
-    return (array.shape, array.dtype.str, array.tobytes()) if array.dtype != object else digest(value)
+    return (array.shape, array.dtype.str, array.tobytes()) if array.dtype != object else bytes.fromhex(digest(value))
 
 
 def _kinds(numbers: Any) -> Any:

@@ -159,6 +159,8 @@ def of_statement(stmt: ast.stmt) -> Iterator[Instead]:
     if isinstance(stmt, ast.AugAssign):
         yield from ((1.0, ast.AugAssign(stmt.target, op(), stmt.value)) for op in SWAPPED.get(type(stmt.op), ()))
         yield 1.0, ast.Assign([stmt.target], stmt.value)
+    elif isinstance(stmt, ast.Assign) and isinstance(names := stmt.targets[0], ast.Tuple):
+        yield from ((1.0, ast.Assign([ast.Tuple(each, names.ctx)], stmt.value)) for each in _exchanged(names.elts))
     elif isinstance(stmt, ast.Assign) and isinstance(stmt.targets[0], ast.Subscript):
         yield 1.0, ast.AugAssign(stmt.targets[0], ast.Add(), stmt.value)
     if isinstance(stmt, ast.AugAssign | ast.Assign | ast.Expr | ast.If):

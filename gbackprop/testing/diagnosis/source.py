@@ -71,6 +71,9 @@ FORMS = {"{}": 0.0, "1 - {}": 0.15, "{} ** 2": 0.15, "np.sqrt({})": 0.2, "{} + 1
 OF_ARGUMENTS = {"np.sqrt({})": 1.2, "{} ** 2": 1.2, "np.abs({})": 1.3, "-{}": 1.25, "1 / {}": 1.3}
 """Functions of an argument, in its place wherever it stands, with their cost."""
 
+OF_EXPONENTS = {"({}) - 1": 1.0, "({}) + 1": 1.0, "-({})": 1.0, "2 * ({})": 1.1, "({}) / 2": 1.1}
+"""Expressions made of an exponent, with their cost."""
+
 AROUND = {"-{}": 1.0, "2 * {}": 1.2, "{} / 2": 1.2, "1 - {}": 1.1, "1 / {}": 1.2, "{} ** 2": 1.2, "np.sqrt({})": 1.2,
           "np.abs({})": 1.2, "np.minimum(1, {})": 1.2, "np.maximum(0, {})": 1.2, "np.exp({})": 1.3, "np.log({})": 1.3,
           "{} + 1": 1.2, "{} - 1": 1.2, "np.swapaxes({}, -1, -2)": 1.2, "np.swapaxes({}, 0, 1)": 1.3,
@@ -142,7 +145,7 @@ def edits_of(function: FunctionType, owner: Any) -> Iterator[Edited]:
     tree = _tree(function)
     safe = tree is not None and not any(isinstance(node, ast.While) for node in ast.walk(tree))
     if tree is not None and safe and UNSAFE.isdisjoint(_names(function.__code__)):
-        yield from _Edits(function, tree, _atoms(function, tree, owner)).made()
+        yield from _Edits(function, tree, _atoms(function, tree, owner), owner).made()
 
 
 @dataclass(frozen=True)
@@ -173,8 +176,11 @@ class _Place:
 class _Edits:
     """The edits of a function whose tree is changed at one place at a time."""
 
-    def __init__(self, function: FunctionType, tree: ast.FunctionDef, atoms: Sequence[str]) -> None:
+    def __init__(self, function: FunctionType, tree: ast.FunctionDef, atoms: Sequence[str], owner: Any) -> None:
         self.function, self.tree = function, tree
+        own = [kind for kind in type(owner).__mro__ if not is_of_library(kind.__module__)]
+        self.methods = [name for kind in own for name, each in vars(kind).items()
+                        if isinstance(each, FunctionType) and not name.startswith("__")]  # fmt: skip
         self.atoms = [(text, 0.01 * len(text)) for text in sorted(atoms, key=len)[:MOST]]
         self.module = ast.parse(f"def outer({', '.join(function.__code__.co_freevars)}): pass")
         itself = [] if tree.name in function.__code__.co_freevars else [ast.Global([tree.name])]  # if it is called
@@ -269,6 +275,19 @@ class _Edits:
             before, after = _text(node), _text(new)
         return f"`{before}` were `{after}`" if after != "pass" else f"there were no `{before}`"
 
+    def _calls(self, node: ast.Call) -> Iterator[Instead]:
+        """Yield calls of another method of the owner, and sums with weights by an array of the function."""
+        func = node.func
+        if not isinstance(func, ast.Attribute):
+            return
+        if isinstance(func.value, ast.Name) and func.value.id == "self":
+            others = (ast.Attribute(func.value, name, func.ctx) for name in self.methods if name != func.attr)
+            yield from ((1.1, ast.Call(other, node.args, node.keywords)) for other in others)
+        if func.attr in ("sum", "mean"):
+            given = ", ".join(ast.unparse(each) for each in (*node.args, *node.keywords))
+            names = sorted({each.id for each in ast.walk(self.tree) if isinstance(each, ast.Name)} - set(self.scope))
+            yield from ((1.3, f"({name} * ({ast.unparse(func.value)})).sum({given})") for name in names)
+
     def _given(self) -> list[str]:
         """Return the arguments that are read as they are."""
         names = [node for node in ast.walk(self.tree) if isinstance(node, ast.Name)]
@@ -279,6 +298,10 @@ class _Edits:
         """Yield what may stand at a place."""
         node = place.node
         yield from of_expression(node)
+        if isinstance(node, ast.Call):
+            yield from self._calls(node)
+        if place.is_exponent:
+            yield from ((cost, form.format(ast.unparse(node))) for form, cost in OF_EXPONENTS.items())
         is_number = isinstance(node, ast.Constant) and isinstance(node.value, int | float)
         is_call = isinstance(node, ast.Call)
         is_name = isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Load)
@@ -379,7 +402,7 @@ def _choice(nodes: Sequence[Any]) -> ast.expr:
 def _spelled(new: Any) -> str:
     """Return the text of what may stand at a place."""
     try:
-        return new if isinstance(new, str) else ast.unparse(new)
+        return new if isinstance(new, str) else ast.unparse(ast.fix_missing_locations(new))
     except (ValueError, TypeError, AttributeError):
         return ""
 
