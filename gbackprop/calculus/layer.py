@@ -160,6 +160,9 @@ class Layer(Constructed):
     kronecker_factors: bool | str | None = None
     """True if all parameters have Kronecker factors, or the reason why not. None: tested on a sample of zeros."""
 
+    output_axis: ClassVar[int] = 0
+    """The axis of the parameter "weight" that counts outputs; `gbackprop.testing` asks."""
+
     drawn: dict[str, Array] | None = None
     """Parameter values by name, None until drawn or loaded; read them through `parameters`."""
 

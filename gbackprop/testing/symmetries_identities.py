@@ -154,8 +154,9 @@ def _equal_samples(at: Posed, known: dict[str, Quantity]) -> Compared:
 def _one_sample(at: Posed, known: dict[str, Quantity]) -> Compared:
     one = replace(at.taken([0]), asked=(known["kflr"], known["diag_ggn"]))
     factors, want = one.of(known["kflr"]), one.of(known["diag_ggn"])
-    names = [leaf.parameters["weight"] for leaf in ungrouped_weights(at) if len(leaf.input_shape) == 1]
-    if not names:
+    vectors = [leaf for leaf in ungrouped_weights(at) if len(leaf.input_shape) == 1]
+    axes = {leaf.parameters["weight"]: ("BA", "AB")[leaf.layer.output_axis] for leaf in vectors}
+    if not axes:
         raise NotGivenError("no linear layer of vectors")
-    got = {n: np.outer(factors[f"{n}/B"].diagonal(), factors[f"{n}/A"].diagonal()) for n in names}
-    return Compared(got, {n: want[n] for n in names}, "DiagGGN", TOLERANCE)
+    got = {n: np.outer(*(factors[f"{n}/{key}"].diagonal() for key in keys)) for n, keys in axes.items()}
+    return Compared(got, {n: want[n] for n in axes}, "DiagGGN", TOLERANCE)
