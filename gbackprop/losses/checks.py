@@ -19,7 +19,7 @@ CUTS = 9
 
 def no_draws(loss: Any) -> UnsupportedError:
     """Return the error of a loss of which there can be no Monte-Carlo quantities."""
-    reason = loss.undrawn or "it has neither `noise` nor `pseudo_targets`"
+    reason = loss.undrawn or f"{type(loss).__name__} has no noise and no pseudo_targets"
     return UnsupportedError(f"{loss!r} has no Monte-Carlo draws (DiagGGNMC, KFAC with fisher='mc'): {reason}")
 
 

@@ -51,7 +51,7 @@ def by_output(layer: Layer, weight: np.ndarray) -> np.ndarray:
     """View what has a weight's axes first as ``[G, O, *inputs, …]``: its groups, their outputs, what these see."""
     groups = groups_of(layer)
     split = weight.reshape(groups, -1, *weight.shape[1:])
-    return split.swapaxes(1, 2) if layer.output_axis else split  # (C, O / G, *kernel)
+    return split.swapaxes(1, 2) if layer.weight_order == "IO" else split  # (C, O / G, *kernel)
 
 
 def groups_of(layer: Layer) -> int:

@@ -335,7 +335,7 @@ def _input_square(probe: Probe, name: str, method: str) -> Compared:
         squares.append(u @ u.T)
     both = {"with a fast form": got, PLAIN: getattr(probe.jacobian(name), method)()}
     want = np.stack(squares) if groups > 1 else squares[0]
-    if probe.layer.output_axis:  # the outputs stand between the channels and the places
+    if probe.layer.weight_order == "IO":  # the outputs stand between the channels and the places
         channels = probe.layer.parameters["weight"].shape[0] // groups
         want = want.reshape(*want.shape[:-2], *(channels, want.shape[-1] // channels) * 2)
     return Compared(both, dict.fromkeys(both, want), "its definition by per_sample")

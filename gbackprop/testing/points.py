@@ -196,5 +196,6 @@ def smooth(
             return x, found
         drawn |= kinks
         flat, moved = x.reshape(len(x), -1), unit * rng.standard_normal(left.shape)
-        flat[:, where] = np.where(left, place(given + moved), flat[:, where])
+        start = np.where(left & undefined, given, flat[:, where])
+        flat[:, where] = np.where(left, place(start + moved), start)
     raise FoundError(f"one-sided differences disagree at each of {DRAWS} points drawn")

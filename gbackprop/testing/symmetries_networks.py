@@ -45,7 +45,7 @@ def ungrouped_weights(posed: Posed) -> list[Leaf]:
 
 def remade(layer: Layer, rows: Any = None, out: float = 1.0, **inputs: Any) -> tuple[Layer, dict[str, Remade]]:
     """Return a copy of a layer of which outputs are moved and scaled, and inputs of its weight; and by what."""
-    weight = Remade(rows, out=out, output_axis=layer.output_axis, **inputs)
+    weight = Remade(rows, out=out, order=layer.weight_order, **inputs)
     made = {key: weight if key == "weight" else Remade(rows, out=out) for key in layer.parameters}
     return with_values(layer, {key: each.of(layer.parameters[key]) for key, each in made.items()}), made
 
@@ -62,7 +62,7 @@ def split(posed: Posed, rng: np.random.Generator) -> Change:
     entries: dict[str, Remade] = {}
     for leaf in ungrouped_weights(posed):
         layer, weight = leaf.layer, leaf.layer.parameters["weight"]
-        size = weight.shape[layer.output_axis]
+        size = weight.shape[layer.weight_order.index("O")]
         rows, back = np.roll(np.arange(size), 1), np.zeros((size, size))
         back[rows, np.arange(size)] = -0.5
         first, made = remade(layer, rows, -2.0)
@@ -79,7 +79,7 @@ def pointwise(posed: Posed, rng: np.random.Generator) -> Change:
     Layers with a weight (I, O) stay as they are: no convolution has such a one.
     """
     instead: dict[int, tuple[Layer, ...]] = {}
-    for leaf in (leaf for leaf in ungrouped_weights(posed) if not leaf.layer.output_axis):
+    for leaf in (leaf for leaf in ungrouped_weights(posed) if leaf.layer.weight_order == "OI"):
         layer: Any = leaf.layer
         (out, size, *kernel), window = layer.parameters["weight"].shape, getattr(layer, "window", None)
         if window is None and len(leaf.input_shape) == 1:
