@@ -499,14 +499,15 @@ def test_a_layer_that_is_not_defined_everywhere_is_judged(x, off, method):
     assert [row.method for row in report.failures][:1] == ([method] if method else []), report
 
 
-@pytest.mark.parametrize("scale", [1, 3])
-def test_no_alarm_on_the_logarithm_of_a_small_probability(scale, apart):
+@pytest.mark.parametrize("seed", range(2))
+def test_no_alarm_on_the_logarithm_of_a_small_probability(seed):
     def model(p, x):
-        e = np.exp(x @ p["w"])
+        z = x @ p["w"]
+        e = np.exp(z - z.max(1, keepdims=True))
         return np.log(e / e.sum(1, keepdims=True))
 
-    rng = np.random.default_rng(0)
-    x, w = rng.standard_normal((4, 3)), scale * rng.standard_normal((3, 4))
+    rng = np.random.default_rng(seed)
+    x, w = rng.standard_normal((4, 3)), 3 * rng.standard_normal((3, 4))
     check_network(trace(model, {"w": w}, x), losses.NLLLoss(), x, np.array([0, 1, 2, 3])).assert_ok()
 
 
