@@ -160,6 +160,12 @@ class Layer(Constructed):
     kronecker_factors: bool | str | None = None
     """True if all parameters have Kronecker factors, or the reason why not. None: tested on a sample of zeros."""
 
+    weight_order: ClassVar[str] = "OI"
+    """The order of the first axes of "weight", outputs and inputs: "OI" or "IO"; `gbackprop.testing` asks."""
+
+    without_derivative: Mapping[str, Any] = {}
+    """The rows of parameters whose derivative is 0 by convention, as of padding; `gbackprop.testing` asks."""
+
     drawn: dict[str, Array] | None = None
     """Parameter values by name, None until drawn or loaded; read them through `parameters`."""
 

@@ -62,6 +62,11 @@ class Embedding(Layer):
             weight[self.padding_idx] = 0
         return {"weight": weight}
 
+    @property
+    def without_derivative(self) -> dict[str, Any]:  # type: ignore[override]
+        """The row of the padding."""
+        return {} if self.padding_idx is None else {"weight": self.padding_idx}
+
     def output_shape(self, shape: Shape) -> Shape:
         return (*shape, self.embedding_dim)
 

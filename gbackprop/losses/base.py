@@ -50,7 +50,10 @@ class Loss(Constructed):
     """The least and the largest output of `domain` at which everything must be finite; `check_loss` asks."""
 
     undrawn: str = ""
-    """Why no pseudo-targets, drawn or given, have the loss's Hessian as the covariance of their gradients."""
+    """Why no pseudo-targets, drawn or given, have the loss's Hessian as the covariance of their gradients.
+
+    A loss that has neither `noise` nor `pseudo_targets` has no draws either, and need not say so.
+    """
 
     remade = True
 
@@ -118,7 +121,9 @@ class Loss(Constructed):
 
     def noise(self, batch_shape: Shape, mc_samples: int, rng: np.random.Generator) -> np.ndarray:
         """Draw the random numbers of `pseudo_targets` for outputs (N, *out): a host array, shape (M, N, ...)."""
-        raise no_draws(self) if self.undrawn else NotImplementedError(f"{type(self).__name__} has no noise")
+        if not self.undrawn and type(self).pseudo_targets is not Loss.pseudo_targets:
+            raise NotImplementedError(f"{type(self).__name__} has no noise")
+        raise no_draws(self)
 
     def pseudo_targets(self, output: Array, noise: Array) -> Array:
         """Compute targets ŷₙₘ from the likelihood with negative logarithm ℓ'ₙ, shape (M, N, ...)."""

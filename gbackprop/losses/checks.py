@@ -19,7 +19,8 @@ CUTS = 9
 
 def no_draws(loss: Any) -> UnsupportedError:
     """Return the error of a loss of which there can be no Monte-Carlo quantities."""
-    return UnsupportedError(f"{loss!r} has no Monte-Carlo draws (DiagGGNMC, KFAC with fisher='mc'): {loss.undrawn}")
+    reason = loss.undrawn or f"{type(loss).__name__} has no noise and no pseudo_targets"
+    return UnsupportedError(f"{loss!r} has no Monte-Carlo draws (DiagGGNMC, KFAC with fisher='mc'): {reason}")
 
 
 def check_targets(name: str, targets: Array, loss: Any, x: Array, batch_shape: tuple[int, ...]) -> None:

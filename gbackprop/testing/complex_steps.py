@@ -60,6 +60,12 @@ class _Biased(Matrix):
         return super().parameter_jacobians(saved) | {f"{self.key}_bias": Bias(self.rows)}
 
 
+def without_derivative(leaves: list[Leaf]) -> dict[str, Any]:
+    """Return the rows of parameters, by name, whose derivative is 0 by convention."""
+    rows = ((leaf.parameters.get(key), row) for leaf in leaves for key, row in leaf.layer.without_derivative.items())
+    return {name: row for name, row in rows if name is not None}
+
+
 class Passed(NamedTuple):
     """A layer at its place, with what it took and gave in a forward pass."""
 

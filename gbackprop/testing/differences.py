@@ -22,6 +22,9 @@ Curve = Callable[[complex], np.ndarray]
 REAL_STEP = 1e-3
 """h, for points of size 1: (h/4)⁶ and rounding over h/4 are alike small."""
 
+SHORTER = 8.0 ** np.arange(1, 21)
+"""Divisors of a step that is too long."""
+
 EPS = float(np.finfo(np.float64).eps)
 
 COMPLEX_TOLERANCE, DIFFERENCE_TOLERANCE = 1e-11, 1e-8
@@ -52,15 +55,29 @@ class Derivative:
 
 
 def derivative(curve: Curve, step: float = REAL_STEP, eps: float = EPS) -> Derivative:
-    """d/dt of a curve at 0; `eps` is the rounding of its values, beside 1."""
+    """d/dt of a curve at 0; `eps` is the rounding of its values, beside 1.
+
+    The step is shorter for values that are not finite over it: log is defined above 0 alone.
+    """
     middle = curve(0.0)
-    ends = [(curve(h), curve(-h)) for h in (step, step / 2, step / 4)]
-    kinks = _kinks(middle, ends, step, eps)
-    values, errors = _extrapolated(ends, step, eps)
+    values, errors, kinks = _differences(curve, middle, step, eps)
+    left = np.isfinite(middle) & ~np.isfinite(values)
+    for shorter in step / SHORTER if left.any() else ():
+        found = zip(_differences(curve, middle, shorter, eps), (values, errors, kinks), strict=True)
+        values, errors, kinks = (np.where(left, new, old) for new, old in found)
+        left &= kinks | ~np.isfinite(values)  # a kink, or a slope that changes much over the step
     exact = _complex_step(curve)
     if exact is not None and _agree(exact, values, errors, ~kinks):
         return Derivative(exact, 0.0, kinks, True)
     return Derivative(values, float(np.max(errors, where=~kinks, initial=0)), kinks, False)
+
+
+def _differences(
+    curve: Curve, middle: np.ndarray, step: float, eps: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Central differences of a step, extrapolated, an estimate of their error, and where there are kinks."""
+    ends = [(curve(h), curve(-h)) for h in (step, step / 2, step / 4)]
+    return *_extrapolated(ends, step, eps), _kinks(middle, ends, step, eps)
 
 
 def _extrapolated(ends: list[tuple[np.ndarray, np.ndarray]], step: float, eps: float) -> tuple[np.ndarray, np.ndarray]:
@@ -77,7 +94,8 @@ def _kinks(middle: np.ndarray, ends: list[tuple[np.ndarray, np.ndarray]], step: 
     # Where f is smooth, second(h) − 4 second(h/2) is of order h⁴; across a kink it is of order h, but for a kink at
     # h/3, which the next pair shows.
     bend = np.maximum(np.abs(second[0] - 4 * second[1]), np.abs(second[1] - 4 * second[2])) / step
-    slope = float(np.max(np.abs(ends[0][0] - ends[0][1]), initial=0)) / (2 * step)
+    rise = np.abs(ends[0][0] - ends[0][1])
+    slope = float(np.max(rise, where=np.isfinite(rise), initial=0)) / (2 * step)
     rounding = 64 * eps * float(np.max(np.abs(middle), initial=0)) / step
     return bend > 1e-5 * slope + rounding
 

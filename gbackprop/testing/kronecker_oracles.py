@@ -14,8 +14,6 @@ from gbackprop.layers.norms.affine import Matrix, Shift
 from gbackprop.layers.norms.batchnorm import _BatchNorm
 from gbackprop.layers.norms.normalization import Norm
 from gbackprop.layers.norms.scale import Scale
-from gbackprop.layers.operations.weights import Weight
-from gbackprop.layers.windows.conv_transpose import _ConvTranspose
 from gbackprop.testing.complex_steps import complex_derivative, flat, inputs_of
 
 Oracle = dict[str, dict[str, Any]]
@@ -53,7 +51,7 @@ def by_output(layer: Layer, weight: np.ndarray) -> np.ndarray:
     """View what has a weight's axes first as ``[G, O, *inputs, …]``: its groups, their outputs, what these see."""
     groups = groups_of(layer)
     split = weight.reshape(groups, -1, *weight.shape[1:])
-    return split.swapaxes(1, 2) if isinstance(layer, _ConvTranspose | Weight) else split  # (C, O / G, *kernel)
+    return split.swapaxes(1, 2) if layer.weight_order == "IO" else split  # (C, O / G, *kernel)
 
 
 def groups_of(layer: Layer) -> int:

@@ -28,7 +28,7 @@ from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
 from gbackprop.quantities import Quantity
 from gbackprop.testing.claims import MOVED, moved
-from gbackprop.testing.complex_steps import STEP, complex_copy, complex_derivative, flat, passes
+from gbackprop.testing.complex_steps import STEP, complex_copy, complex_derivative, flat, passes, without_derivative
 from gbackprop.testing.kronecker_oracles import Oracle, kfra, kronecker
 from gbackprop.testing.loss_probe import LossProbe
 from gbackprop.testing.rounded import RoundedLoss, round_values
@@ -41,7 +41,10 @@ def _complex(x: np.ndarray) -> np.ndarray:
 
 def output_jacobians(twin: Any, leaves: list[Leaf], x: np.ndarray) -> dict[str, np.ndarray]:
     """J of the outputs in each parameter, shape (N, C, *p), by complex steps through the forward pass."""
-    return {name: complex_derivative(lambda: flat(twin.forward(x)[0]), v) for name, v in _values(leaves).items()}
+    found = {name: complex_derivative(lambda: flat(twin.forward(x)[0]), v) for name, v in _values(leaves).items()}
+    for name, row in without_derivative(leaves).items():
+        found[name][:, :, row] = 0
+    return found
 
 
 def _values(leaves: list[Leaf]) -> dict[str, np.ndarray]:

@@ -14,8 +14,6 @@ from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.mixed import MixedLayer
 from gbackprop.calculus.residual import Factored
 from gbackprop.calculus.signals import ALL
-from gbackprop.layers.operations.weights import Weight
-from gbackprop.layers.windows.conv_transpose import _ConvTranspose
 from gbackprop.operators.pushing import by_units
 from gbackprop.testing.claims import ROUNDING, Claims, Compared, NotGivenError
 from gbackprop.testing.derivatives import another_width, check_linear
@@ -337,7 +335,7 @@ def _input_square(probe: Probe, name: str, method: str) -> Compared:
         squares.append(u @ u.T)
     both = {"with a fast form": got, PLAIN: getattr(probe.jacobian(name), method)()}
     want = np.stack(squares) if groups > 1 else squares[0]
-    if isinstance(probe.layer, _ConvTranspose | Weight):  # the outputs stand between the channels and the places
+    if probe.layer.weight_order == "IO":  # the outputs stand between the channels and the places
         channels = probe.layer.parameters["weight"].shape[0] // groups
         want = want.reshape(*want.shape[:-2], *(channels, want.shape[-1] // channels) * 2)
     return Compared(both, dict.fromkeys(both, want), "its definition by per_sample")

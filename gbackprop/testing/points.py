@@ -180,14 +180,22 @@ def smooth(
     rng: np.random.Generator,
     place: Callable[[np.ndarray], np.ndarray] = np.copy,
 ) -> tuple[np.ndarray, Derivative]:
-    """Move coordinates of `x` that have a kink, until there is none; `place` says where a moved number comes to lie."""
-    x, unit = x.copy(), size_of(x)
+    """Move coordinates of `x` that have a kink, until there is none; `place` says where a moved number comes to lie.
+
+    They are moved to where the function is defined: log has such a slope at 0.01 that it looks like a kink.
+    """
+    given, x, unit = x.reshape(len(x), -1)[:, where], x.copy(), size_of(x)
+    drawn = np.zeros(given.shape, dtype=bool)
     for _ in range(DRAWS):
         size = size_of(x)  # of these numbers, by which later steps go: they may be larger than before they were moved
         found = derivative(input_curve(function, x, where), REAL_STEP * size, rounding_of_values(function, x))
-        kinks = found.kinks.reshape(len(where), len(x), -1).any(2).T  # [N, K]
-        if not kinks.any():
+        places = (found.kinks, ~np.isfinite(found.values))
+        kinks, undefined = (each.reshape(len(where), len(x), -1).any(2).T for each in places)  # [N, K]
+        left = kinks | (drawn & undefined)
+        if not left.any():
             return x, found
-        flat, moved = x.reshape(len(x), -1), unit * rng.standard_normal(kinks.shape)
-        flat[:, where] = np.where(kinks, place(flat[:, where] + moved), flat[:, where])
+        drawn |= kinks
+        flat, moved = x.reshape(len(x), -1), unit * rng.standard_normal(left.shape)
+        start = np.where(left & undefined, given, flat[:, where])
+        flat[:, where] = np.where(left, place(start + moved), start)
     raise FoundError(f"one-sided differences disagree at each of {DRAWS} points drawn")

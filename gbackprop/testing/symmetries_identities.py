@@ -14,6 +14,7 @@ from gbackprop import operators
 from gbackprop.array import asnumpy
 from gbackprop.quantities import EKFAC, Quantity
 from gbackprop.testing.claims import Claims, Compared, NotGivenError
+from gbackprop.testing.complex_steps import without_derivative
 from gbackprop.testing.differences import derivative
 from gbackprop.testing.points import size_of
 from gbackprop.testing.probe import twin_of
@@ -97,7 +98,10 @@ def moved(claims: Claims, posed: Posed, rng: np.random.Generator) -> None:
 
 def _follows(at: Posed, where: Values, of: Callable[[Posed], Any], got: Any) -> Compared:
     """Return a product beside the derivative of a function of the parameters along a direction."""
-    network = copy.deepcopy(at.network)
+    network, where = copy.deepcopy(at.network), {name: direction.copy() for name, direction in where.items()}
+    for name, row in without_derivative(at.leaves).items():
+        if name in where:
+            where[name][row] = 0  # `got` has 0 there, whatever the direction
 
     def curve(t: complex) -> np.ndarray:
         for name, direction in where.items():  # complex steps are refused here, and the derivative does without
@@ -154,8 +158,10 @@ def _equal_samples(at: Posed, known: dict[str, Quantity]) -> Compared:
 def _one_sample(at: Posed, known: dict[str, Quantity]) -> Compared:
     one = replace(at.taken([0]), asked=(known["kflr"], known["diag_ggn"]))
     factors, want = one.of(known["kflr"]), one.of(known["diag_ggn"])
-    names = [leaf.parameters["weight"] for leaf in ungrouped_weights(at) if len(leaf.input_shape) == 1]
-    if not names:
+    vectors = [leaf for leaf in ungrouped_weights(at) if len(leaf.input_shape) == 1]
+    orders = {leaf.parameters["weight"]: leaf.layer.weight_order for leaf in vectors}
+    if not orders:
         raise NotGivenError("no linear layer of vectors")
-    got = {n: np.outer(factors[f"{n}/B"].diagonal(), factors[f"{n}/A"].diagonal()) for n in names}
-    return Compared(got, {n: want[n] for n in names}, "DiagGGN", TOLERANCE)
+    diagonals = {n: {"O": factors[f"{n}/B"].diagonal(), "I": factors[f"{n}/A"].diagonal()} for n in orders}
+    got = {n: np.outer(*(diagonals[n][axis] for axis in order)) for n, order in orders.items()}
+    return Compared(got, {n: want[n] for n in orders}, "DiagGGN", TOLERANCE)

@@ -43,6 +43,13 @@ def ungrouped_weights(posed: Posed) -> list[Leaf]:
     return [leaf for leaf in weights(posed) if getattr(leaf.layer, "groups", 1) == 1]
 
 
+def remade(layer: Layer, rows: Any = None, out: float = 1.0, **inputs: Any) -> tuple[Layer, dict[str, Remade]]:
+    """Return a copy of a layer of which outputs are moved and scaled, and inputs of its weight; and by what."""
+    weight = Remade(rows, out=out, order=layer.weight_order, **inputs)
+    made = {key: weight if key == "weight" else Remade(rows, out=out) for key in layer.parameters}
+    return with_values(layer, {key: each.of(layer.parameters[key]) for key, each in made.items()}), made
+
+
 def after_each(posed: Posed, rng: np.random.Generator, more: tuple[Layer, ...]) -> Change:
     """After each layer others that together do nothing; powers of two are not rounded."""
     leaves = [leaf for leaf in posed.leaves if leaf.layer.takes != "integers" or leaf.parameters]  # no index is moved
@@ -55,21 +62,24 @@ def split(posed: Posed, rng: np.random.Generator) -> Change:
     entries: dict[str, Remade] = {}
     for leaf in ungrouped_weights(posed):
         layer, weight = leaf.layer, leaf.layer.parameters["weight"]
-        size = len(weight)
-        made, back = Remade(rows=np.roll(np.arange(size), 1), out=-2.0), np.zeros((size, size))
-        back[made.rows, np.arange(size)] = -0.5
-        first = with_values(layer, {key: made.of(value) for key, value in layer.parameters.items()})
-        more = () if isinstance(layer, L.Linear) else (1,)
-        second: Any = type(layer)(size, size, *more, bias=False)
+        size = weight.shape[layer.weight_order.index("O")]
+        rows, back = np.roll(np.arange(size), 1), np.zeros((size, size))
+        back[rows, np.arange(size)] = -0.5
+        first, made = remade(layer, rows, -2.0)
+        linear = isinstance(layer, L.Linear)
+        second: Any = L.Linear(size, size, bias=False) if linear else type(layer)(size, size, 1, bias=False)
         instead[leaf.position] = (first, with_values(second, {"weight": like(back, weight, weight.dtype)}, frozen=True))
-        entries |= dict.fromkeys(leaf.parameters.values(), made)
+        entries |= {leaf.parameters[key]: each for key, each in made.items()}
     return rewritten(posed, instead, "no linear layer or convolution of its own", entries=entries)
 
 
 def pointwise(posed: Posed, rng: np.random.Generator) -> Change:
-    """A linear layer of vectors as a 1×1 convolution of a pixel, a 1×1 convolution as a linear layer of pixels."""
+    """A linear layer of vectors as a 1×1 convolution of a pixel, a 1×1 convolution as a linear layer of pixels.
+
+    Layers with a weight (I, O) stay as they are: no convolution has such a one.
+    """
     instead: dict[int, tuple[Layer, ...]] = {}
-    for leaf in ungrouped_weights(posed):
+    for leaf in (leaf for leaf in ungrouped_weights(posed) if leaf.layer.weight_order == "OI"):
         layer: Any = leaf.layer
         (out, size, *kernel), window = layer.parameters["weight"].shape, getattr(layer, "window", None)
         if window is None and len(leaf.input_shape) == 1:
@@ -79,7 +89,7 @@ def pointwise(posed: Posed, rng: np.random.Generator) -> Change:
             dense, axes = with_values(L.Linear(size, out, bias=layer.bias), layer.parameters), range(2, 2 + len(kernel))
             back = L.Permute((0, 1 + len(kernel), *range(1, 1 + len(kernel))))
             instead[leaf.position] = (L.Permute((0, *axes, 1)), dense, back)
-    return rewritten(posed, instead, "no linear layer of vectors, no 1×1 convolution")
+    return rewritten(posed, instead, "no linear layer of vectors with a weight (O, I), no 1×1 convolution")
 
 
 def separate(posed: Posed, rng: np.random.Generator) -> Change:
@@ -146,9 +156,7 @@ def units(posed: Posed, rng: np.random.Generator, scale: float = 1.0) -> Change:
     instead: dict[int, tuple[Layer, ...]] = {}
     entries: dict[str, Remade] = {}
     for leaf in (posed.leaves[position] for position in found):
-        given = Remade(**found[leaf.position])
-        made = {key: given if key == "weight" else Remade(given.rows, out=given.out) for key in leaf.parameters}
-        values = {key: each.of(leaf.layer.parameters[key]) for key, each in made.items()}
-        instead[leaf.position] = (with_values(leaf.layer, values),)
+        layer, made = remade(leaf.layer, **found[leaf.position])
+        instead[leaf.position] = (layer,)
         entries |= {leaf.parameters[key]: each for key, each in made.items()}
     return rewritten(posed, instead, "no two weights with such a function between them", entries=entries)

@@ -95,22 +95,24 @@ def per_sample(quantity: Quantity, posed: Posed) -> bool:
 
 @dataclass(frozen=True)
 class Remade:
-    """A parameter that becomes another: θ'[o, i] = θ[rows[o], columns[i]] out / into."""
+    """A parameter that becomes another: θ'[o, i] = θ[rows[o], columns[i]] out / into, or both as [i, o]."""
 
     rows: Any = None
     columns: Any = None
     out: float = 1.0
     into: float = 1.0
+    order: str = "OI"
     group: int = 0  # of the outputs of `old`, of which this parameter has but one group
     old: str = ""
 
     def of(self, array: Any) -> Any:
-        """Return the new parameter, as a matrix of outputs and inputs."""
+        """Return the new parameter, as a matrix."""
         return self._moved(array.reshape(1, len(array), -1))[0] * (self.out / self.into)
 
     def _moved(self, flat: Any) -> Any:
-        flat = flat if self.rows is None else flat[:, like(self.rows, flat, int)]
-        return flat if self.columns is None else flat[:, :, like(self.columns, flat, int)]
+        first, second = (self.columns, self.rows) if self.order == "IO" else (self.rows, self.columns)
+        flat = flat if first is None else flat[:, like(first, flat, int)]
+        return flat if second is None else flat[:, :, like(second, flat, int)]
 
     def expected(self, quantity: Quantity, key: str, value: Any, given: Posed, old: str) -> Any:
         """Return what becomes of a factor, `key`, or of the whole value; None if nothing is known of it."""
@@ -181,7 +183,9 @@ class Rewritten(Container):
     def chain(self, leaf: Leaf) -> Iterator[tuple[str, Layer]]:
         """Yield the layers that stand for one, with their paths."""
         chain = self.instead.get(leaf.position, (leaf.layer,))
-        path = next((name.removesuffix(f".{key}") for key, name in leaf.parameters.items()), leaf.name)
+        of_nodes = leaf.layer.node_parameters  # named as these were, and not after the layer
+        ends = ((name, of_nodes.get(key, (key,))[0]) for key, name in leaf.parameters.items())
+        path = next((name.removesuffix(end).removesuffix(".") for name, end in ends), leaf.name)
         main = next((i for i, layer in enumerate(chain) if layer.parameter_shapes()), 0)
         yield from ((path if i == main else f"{leaf.name}+{i}", layer) for i, layer in enumerate(chain))
 

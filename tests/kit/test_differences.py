@@ -42,3 +42,32 @@ def test_kinks_are_found_whatever_the_size_of_values(scale):
     found, _ = smooth(lambda x: scale * np.where(x > 0, x, 0.999 * x), x, where, np.random.default_rng(0))
     assert found[0, 0] != 0
     np.testing.assert_array_equal(found[0, 1:], x[0, 1:])
+
+
+@pytest.mark.parametrize("x", [1e-3, 1e-6, 1e-15])
+def test_a_step_is_shorter_where_a_function_is_not_defined_over_it(x):
+    """Differences alone, then the complex step, which is believed as they agree with it."""
+    points = np.array([x, 1.0])
+    with np.errstate(all="ignore"):
+        real = derivative(lambda t: np.log(points + float(t)))
+        exact = derivative(lambda t: np.log(points + t))
+        mistaken = derivative(lambda t: np.log(points + 2 * t.imag * 1j if isinstance(t, complex) else points + t))
+    np.testing.assert_allclose(real.values, 1 / points, rtol=1e-7)
+    assert exact.analytic
+    assert exact.tolerance < 1e-10
+    assert (real.analytic, mistaken.analytic) == (False, False)
+
+
+def test_where_no_step_is_short_enough_there_is_no_derivative():
+    with np.errstate(invalid="ignore"):
+        found = derivative(lambda t: np.sqrt(np.array([0.0, 1.0]) + t))
+    assert np.isnan(found.values).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_points_are_moved_to_where_a_function_is_defined(seed):
+    x, where = np.array([[0.01, 1.0, 2.0]]), np.arange(3)
+    with np.errstate(invalid="ignore"):
+        found, jacobian = smooth(np.log, x, where, np.random.default_rng(seed))
+    assert (found > 0).all()
+    assert np.isfinite(jacobian.values).all()

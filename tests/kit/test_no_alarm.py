@@ -6,11 +6,12 @@ from common import one_in
 from fault_table import FAULTS
 from faults import on_rows
 
-from gbackprop import Graph, Sequential, data, layers, losses, network, quantities
+from gbackprop import Graph, Sequential, data, layers, losses, network, quantities, trace
 from gbackprop.calculus.gram import GRAM
 from gbackprop.calculus.jacobian import Bias, Outer
 from gbackprop.calculus.signals import GRADIENT
 from gbackprop.layers.elementwise.activation import sigmoid
+from gbackprop.layers.embedding import _Rows
 from gbackprop.losses.elementwise import ElementwiseLoss
 from gbackprop.quantities import Quantity, Statistic
 from gbackprop.testing import check_layer, check_loss, check_network, check_quantity, check_symmetries
@@ -473,3 +474,83 @@ def test_what_is_made_of_pairs_of_samples_may_have_any_shape(quantity):
     (row,) = [row for row in report.rows if row.claim.startswith("permuting")]
     assert row.verdict == ("ok" if quantity.name == "rank" else "not given")
     check_symmetries(net, losses.CrossEntropyLoss(), x, y, quantities=[quantity]).assert_ok()
+
+
+class Log(layers.Elementwise):
+    """log x, with factors of its derivatives that are 1 if they are right."""
+
+    off = 1.0, 1.0
+
+    def value(self, x):
+        return np.log(x)
+
+    def first(self, x, y):
+        return self.off[0] / x
+
+    def second(self, x, y):
+        return -self.off[1] / x**2
+
+
+@pytest.mark.parametrize("x", [1e-9, 1e-4, 1.5e-3, 1e-2])
+@pytest.mark.parametrize(("off", "method"), [((1, 1), ""), ((1 + 1e-6, 1), "jmp"), ((1, 1 + 1e-6), "residual"),
+                                             ((np.nan, 1), "jmp"), ((1, np.nan), "residual")])  # fmt: skip
+def test_a_layer_that_is_not_defined_everywhere_is_judged(x, off, method):
+    report = check_layer(type("Log", (Log,), {"off": off})(), np.array([[x, 1.0, 2.0], [0.5, 3 * x, 1.0]]))
+    assert [row.method for row in report.failures][:1] == ([method] if method else []), report
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_no_alarm_on_the_logarithm_of_a_small_probability(seed):
+    def model(p, x):
+        z = x @ p["w"]
+        e = np.exp(z - z.max(1, keepdims=True))
+        return np.log(e / e.sum(1, keepdims=True))
+
+    rng = np.random.default_rng(seed)
+    x, w = rng.standard_normal((4, 3)), 3 * rng.standard_normal((3, 4))
+    check_network(trace(model, {"w": w}, x), losses.NLLLoss(), x, np.array([0, 1, 2, 3])).assert_ok()
+
+
+class LogCosh(ElementwiseLoss):
+    """A loss that says nothing of draws."""
+
+    def values(self, output, target):
+        d = np.where((output - target).real < 0, target - output, output - target)
+        return self.summed(d + np.log1p(np.exp(-2 * d)) - np.log(2))
+
+    def gradients(self, output, target):
+        return np.tanh(output - target) * self.summed_weight(output.shape[1:])
+
+    def second(self, output, target):
+        return 1 - np.tanh(output - target) ** 2
+
+
+class Steep(LogCosh):
+    """The same with a wrong gradient."""
+
+    def gradients(self, output, target):
+        return 1.001 * super().gradients(output, target)
+
+
+@pytest.mark.parametrize("loss", [LogCosh(), Steep()], ids=["right", "wrong"])
+def test_a_loss_without_draws_is_judged(loss, apart):
+    rng = np.random.default_rng(0)
+    given = Sequential(layers.Linear(3, 2), rng=0, dtype="float64"), loss, *rng.standard_normal((2, 4, 3))
+    given = *given[:3], given[3][:, :2]
+    for report in (check_network(*given), check_symmetries(*given), check_quantity(quantities.DiagGGN(), *given)):
+        assert report.ok == (type(loss) is LogCosh), report
+
+
+@pytest.mark.parametrize("fault", ["", "a gradient of the padding", "no gradient of another row"])
+def test_the_row_of_the_padding_is_judged(fault, monkeypatch, apart):
+    def chosen(self, like):
+        rows = np.arange(self.layer.num_embeddings)
+        found = self.x.reshape(len(self.x), 1, -1) == rows[:, None]
+        return (found & (rows != (9 if "padding" in fault else 2) + ("other" in fault))[:, None]).astype(like.dtype)
+
+    if fault:
+        monkeypatch.setattr(_Rows, "_chosen", chosen)
+    made = Sequential(layers.Embedding(7, 2, padding_idx=2), layers.Flatten(), layers.Linear(6, 2), rng=0)
+    x, y = np.array([[0, 2, 1], [2, 2, 3], [4, 5, 6], [1, 2, 0]]), np.array([0, 1, 1, 0])
+    given = made, losses.CrossEntropyLoss(), x, y
+    assert check_network(*given).ok == check_symmetries(*given).ok == (not fault)

@@ -128,6 +128,48 @@ def test_a_convolution_of_single_pixels_is_a_linear_layer_of_them(kind, axes):
     assert any(row.verdict == "ok" for row in report.rows)
 
 
+OF_WEIGHTS = ["linear layers split into two", "hidden units permuted", "W₁ × 2, W₂ / 2"]
+
+
+def of_a_function(sizes=(3, 4, 2)):
+    """Return a network whose weights are (I, O), a loss and a batch."""
+    rng = np.random.default_rng(0)
+    i, h, o = sizes
+    given = {"w": rng.standard_normal((i, h)), "v": rng.standard_normal((h, o)), "c": rng.standard_normal(o)}
+    x = rng.standard_normal((4, i))
+    network = gb.trace(lambda p, x: np.maximum(x @ p["w"], 0) @ p["v"] + p["c"], given, x)
+    return network, losses.CrossEntropyLoss(), x, rng.integers(0, o, 4)
+
+
+@pytest.mark.parametrize("sizes", [(3, 4, 2), (3, 3, 3)])
+def test_no_alarm_where_outputs_are_the_second_axis_of_a_weight(sizes):
+    report = check_symmetries(*of_a_function(sizes))
+    report.assert_ok()
+    judged = {(row.method, row.claim) for row in report.rows if row.verdict == "ok"}
+    assert judged >= {*itertools.product(["BatchGrad", "DiagGGN", "KFLR"], [*OF_WEIGHTS, "Identity inserted"])}
+    assert ("KFLR", "of one sample is exact for layers of vectors") in judged
+    (row,) = [row for row in report.rows if row.claim == "linear layers as 1×1 convolutions, and back"]
+    assert row.problem == "no linear layer of vectors with a weight (O, I), no 1×1 convolution"
+
+
+def numbered(found):
+    """Multiply each output by a number of its own."""
+    return found * np.arange(1, 1 + found.shape[-1])
+
+
+@pytest.mark.parametrize(("quantity", "wrong", "claims"), [
+    (q.DiagGGN, lambda found: numbered(found), OF_WEIGHTS[:2]),
+    (q.KFLR, lambda found: q.Kronecker(found.A, numbered(found.B)), OF_WEIGHTS[:2]),
+    (q.KFLR, lambda found: found if found.A is None else q.Kronecker(numbered(found.A), found.B), OF_WEIGHTS[1:2]),
+    (q.DiagGGN, lambda found: found**2, OF_WEIGHTS[2:]),
+])  # fmt: skip
+def test_faults_of_a_weight_whose_second_axis_is_that_of_outputs_are_caught(quantity, wrong, claims, monkeypatch):
+    sound = quantity.finish
+    monkeypatch.setattr(quantity, "finish", lambda self, *given: wrong(sound(self, *given)))
+    failures = check_symmetries(*of_a_function(), only=claims).failures
+    assert {(row.method, row.claim) for row in failures} == {(quantity.__name__, claim) for claim in claims}
+
+
 def test_what_does_not_apply_says_why():
     network, x, y = big_chain("float64")
     report = check_symmetries(network, losses.HuberLoss(), x[:1], np.eye(5)[y[:1]])

@@ -233,3 +233,26 @@ NAMES = [
 @pytest.mark.parametrize(("loss", "name"), NAMES)
 def test_names(loss, name):
     assert repr(loss) == name
+
+
+class Quartic(losses.elementwise.ElementwiseLoss):
+    """Says nothing of draws."""
+
+    def values(self, output, target):
+        return self.summed((output - target) ** 4)
+
+    def gradients(self, output, target):
+        return 4 * (output - target) ** 3 * self.summed_weight(output.shape[1:])
+
+    def second(self, output, target):
+        return 12 * (output - target) ** 2
+
+
+def test_draws_of_a_loss_that_says_nothing_of_them():
+    network, (x, y) = gb.Sequential(layers.Linear(2, 2), rng=0, dtype="float64"), np.ones((2, 3, 2))
+    words = r"^Quartic\('mean'\) has no Monte-Carlo draws \(DiagGGNMC, .*: Quartic has no noise and no pseudo_targets$"
+    with pytest.raises(gb.UnsupportedError, match=words):
+        gb.backward(network, Quartic(), x, y, q.DiagGGNMC(), rng=0)
+    half = type("Half", (Quartic,), {"pseudo_targets": lambda self, output, noise: output[None]})
+    with pytest.raises(NotImplementedError, match=r"^Half has no noise$"):
+        gb.backward(network, half(), x, y, q.DiagGGNMC(), rng=0)

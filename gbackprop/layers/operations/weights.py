@@ -15,6 +15,7 @@ from gbackprop.layers.operations.leaves import Parameter
 class Weight(Linear):
     """y = x w + b at every position, with a weight (I, O)."""
 
+    weight_order = "IO"
     formulas = {"forward": "y = x w + b", "mjp": "g wᵀ"}
 
     def parameter_shapes(self) -> dict[str, Shape]:

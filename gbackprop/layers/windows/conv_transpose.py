@@ -39,6 +39,7 @@ class _ConvTranspose(_ConvBase):
     """
 
     fixed = _ConvBase.fixed | {"padding", "output_padding"}
+    weight_order = "IO"
     formulas = {"forward": "y = fold(Wᵀ x[t]) + b", "mjp": "W u[t], u = unfold(g)"}
 
     def __init__(
