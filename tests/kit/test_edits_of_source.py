@@ -2,6 +2,7 @@
 
 import copy
 import re
+import resource
 import types
 from time import sleep
 
@@ -13,14 +14,14 @@ from scipy.sparse.linalg import LinearOperator
 
 import gbackprop as gb
 from gbackprop import layers as L
-from gbackprop.calculus.jacobian import ParameterJacobian
+from gbackprop.calculus.jacobian import ParameterJacobian, Reduction
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.signals import GRADIENT
-from gbackprop.losses import MSELoss
+from gbackprop.losses import CrossEntropyLoss, MSELoss
 from gbackprop.losses.elementwise import ElementwiseLoss
 from gbackprop.quantities import Quantity, Statistic
 from gbackprop.testing import check_layer, check_loss, check_operator, check_quantity
-from gbackprop.testing.diagnosis import rewriting, search
+from gbackprop.testing.diagnosis import deadline, rewriting, search, source, space
 from gbackprop.testing.diagnosis.deadline import Deadline
 from gbackprop.testing.diagnosis.source import edits_of, functions_of
 
@@ -154,6 +155,71 @@ class Slips:
         return inner(x) + inner(g)
 
 
+class Others:
+    """The same, of functions, indices and numbers of axes."""
+
+    def __init__(self):
+        self.tau = 0.7
+
+    def smallest(self, x, g):
+        return g * x.max(1, keepdims=True)
+
+    def roots_apart(self, x, g):
+        return np.sqrt(x**2) + np.sqrt(g**2)
+
+    def root_of_all(self, x, g):
+        return np.sqrt(x**2 + g**2)
+
+    def without_first(self, x, g):
+        found = 0
+        for k in range(4):
+            found = found + x[:, k] * np.cosh(g[:, k])
+        return found
+
+    def with_diagonal(self, x, g):
+        return np.triu(x) @ g
+
+    def once_too_often_transposed(self, x, g):
+        return x @ g.T
+
+    def inverse_forgotten(self, x, g):
+        return x @ g
+
+    def other_order(self, x, g):
+        return np.einsum("na,nb->bna", x, g)
+
+    def exponent(self, x, g):
+        return np.abs(x) ** -self.tau * g
+
+    def computed_exponent(self, x, g):
+        return (1 + np.abs(g)) ** self.tau
+
+    def of_another_method(self, x, g):
+        return g + self.one(x)
+
+    def one(self, x):
+        return np.where(x > 0, np.cosh(x), 3)
+
+    def other(self, x):
+        y = np.where(x > 0, np.cosh(x), 3)
+        return np.exp(y) / 7
+
+    def plain_mean(self, x, g):
+        return x - x.mean(1, keepdims=True)
+
+    def unpacked_wrongly(self, x, g):
+        a, b = x[:2]
+        return a - 2 * b + 0 * g[0]
+
+    def over_it(self, x, g):
+        return np.diag(x[0]) + g
+
+    def assigned_not_added(self, x, g):
+        out = np.cosh(x * g)
+        out += x
+        return out - 2 * out
+
+
 FOUND = {
     "forgotten_option": (lambda s, x, g: g * np.exp(x) - s.beta * g * x,
                          "`return g * np.exp(x) - g * x` were `return g * np.exp(x) - g * (self.beta * x)`"),
@@ -193,20 +259,39 @@ FOUND = {
     "nested": (lambda s, x, g: x * g - g * g, "`return inner(x) + inner(g)` were `return inner(x) - inner(g)`"),
 }  # fmt: skip
 
+OTHERS = {
+    "smallest": (lambda s, x, g: g * x.min(1, keepdims=True), "were `return g * x.min(1, keepdims=True)`"),
+    "roots_apart": (lambda s, x, g: np.sqrt(x**2 + g**2), "were `return np.sqrt(x ** 2 + g ** 2)`"),
+    "root_of_all": (lambda s, x, g: np.sqrt(x**2) + np.sqrt(g**2), "were `return np.sqrt(x ** 2) + np.sqrt(g ** 2)`"),
+    "without_first": (lambda s, x, g: (x * np.cosh(g))[:, 1:].sum(1), "for k in range(1, 4):`"),
+    "with_diagonal": (lambda s, x, g: np.triu(x, 1) @ g, "were `return np.triu(x, 1) @ g`"),
+    "once_too_often_transposed": (lambda s, x, g: x @ g, "were `return x @ g`"),
+    "inverse_forgotten": (lambda s, x, g: x @ np.linalg.inv(g), "were `return x @ np.linalg.inv(g)`"),
+    "other_order": (lambda s, x, g: np.einsum("na,nb->abn", x, g), "'na,nb->abn'"),
+    "exponent": (lambda s, x, g: np.abs(x) ** (-s.tau - 1) * g, "** (-self.tau - 1)"),
+    "computed_exponent": (lambda s, x, g: (1 + np.abs(g)) ** (2 * s.tau), "** (2 * self.tau)"),
+    "of_another_method": (lambda s, x, g: g + s.other(x), "were `return g + self.other(x)`"),
+    "plain_mean": (lambda s, x, g: x - (g * x).sum(1, keepdims=True), "were `return x - (g * x).sum(1, keepdims=True)`"),
+    "unpacked_wrongly": (lambda s, x, g: x[1] - 2 * x[0], "`a, b = x[:2]` were `b, a = x[:2]`"),
+    "over_it": (lambda s, x, g: np.diag(1 / x[0]) + g, "were `return np.diag(1 / x[0]) + g`"),
+    "assigned_not_added": (lambda s, x, g: -x + 0 * g, "`out += x` were `out = x`"),
+}  # fmt: skip
 
-SQUARE = "taken_as_symmetric", "matrix_not_transposed", "matrices_not_transposed", "entries_for_rows"
+
+SQUARE = ("taken_as_symmetric", "matrix_not_transposed", "matrices_not_transposed", "entries_for_rows",
+          "with_diagonal", "once_too_often_transposed", "inverse_forgotten", "over_it")  # fmt: skip
 
 
-@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.parametrize("name", FOUND | OTHERS)
 def test_the_cheapest_edit_is_what_is_meant(name):
-    right, words = FOUND[name]
-    owner = Slips()
+    right, words = (FOUND | OTHERS)[name]
+    owner = Slips() if name in FOUND else Others()
     shape = (5, 4, 3) if name == "all_axes" else (5, 4)
     shape = (4, 4) if name in SQUARE else shape
     rng = np.random.default_rng(2)
     x, g = rng.uniform(0.2, 2, (2, *shape)) * (rng.integers(0, 2, (2, *shape)) * 2 - 1)
     x = abs(x) if name == "squares_for_roots" else x
-    for _, said, function in edits_of(getattr(Slips, name), owner):
+    for _, said, function in edits_of(getattr(type(owner), name), owner):
         with np.errstate(all="ignore"):
             try:
                 got = function(owner, x, g)
@@ -482,8 +567,10 @@ def test_edits_are_of_other_results_of_the_same_kind_and_as_linear():
     x, columns = np.arange(1.0, 4), np.eye(3)
     call = rewriting._Call(Scaled(), "mjp", (x, columns), {}, x * columns)
 
+    tried = set()
+
     def is_another(function):
-        return call.is_another(lambda sound, owner, name: function)
+        return call.is_another(lambda sound, owner, name: function, [], tried)
 
     assert is_another(lambda x, mat: 2 * x * mat)
     assert not is_another(lambda x, mat: mat * 2 * x)  # tried
@@ -508,7 +595,7 @@ def test_a_result_that_a_claim_compares_must_be_near_what_is_expected():
     np.testing.assert_array_equal(wanted, 2 * x * columns)
     for factor, near in ((3, False), (2.01, False), (2.0001, True), (2, True), (-2, False)):
         function = lambda x, mat, factor=factor: factor * x * mat  # noqa: E731
-        assert call.is_another(lambda sound, owner, name, f=function: f, [wanted]) is near
+        assert call.is_another(lambda sound, owner, name, f=function: f, [wanted], set()) is near
 
 
 class Sum(LinearOperator):
@@ -672,7 +759,7 @@ def test_an_edit_that_makes_nan_is_taken_where_the_method_makes_some(name):
         x = np.array([-1.0, 2, 7])
         call = rewriting._Call(Limited(), name, (x,), {}, getattr(Limited(), name)(x))
         edited = lambda x: (np.sqrt(x) < 6) * 1.0  # noqa: E731
-        assert call.is_another(lambda sound, owner, name: edited) is (name == "with_nan")
+        assert call.is_another(lambda sound, owner, name: edited, [], set()) is (name == "with_nan")
 
 
 class Mirrored(Layer):
@@ -724,3 +811,179 @@ def test_columns_of_zeros_and_ones_do_not_pass_a_square_for_what_is_linear():
     assert not rewriting._is_linear(lambda x, mat: x * mat * mat, (2.0, columns))
     assert not rewriting._is_linear(lambda: columns, ())
     assert not rewriting._is_linear(lambda mat: {"weight": mat}, (columns,))
+
+
+class Whitened(ElementwiseLoss):
+    """½ |Lᵀ (f − y)|², whose draws are f + L⁻ᵀ z, with the transpose forgotten."""
+
+    root = np.array([[1.2, 0.0], [0.9, 0.6]])
+
+    def values(self, output, target):
+        return self.summed(((output - target) @ self.root.astype(output.dtype)) ** 2 / 2)
+
+    def gradients(self, output, target):
+        both = (self.root @ self.root.T).astype(output.dtype)
+        return (output - target) @ both * self.summed_weight(output.shape[1:])
+
+    def hessian_sqrt(self, output, target, columns=slice(None)):
+        root = self.root.T.astype(output.dtype) * self.summed_weight(output.shape[1:]) ** 0.5
+        return np.repeat(root[:, None], len(output), 1)[columns]
+
+    def noise(self, batch_shape, mc_samples, rng):
+        return rng.standard_normal((mc_samples, *batch_shape))
+
+    def pseudo_targets(self, output, noise):
+        inverse = np.linalg.inv(self.root)
+        return output + (noise @ inverse.T).astype(output.dtype)
+
+
+def test_draws_are_edited():
+    report = check_loss(Whitened(), draw(4, 2), draw(4, 2)[::-1])
+    row = next(row for row in report.failures if row.claim.startswith("follows"))
+    assert row.diagnosis[0].words == (
+        "right if `return output + (noise @ inverse.T).astype(output.dtype)` were "
+        "`return output + (noise @ inverse).astype(output.dtype)`, in pseudo_targets"
+    )
+
+
+def largest(each, sign):
+    sizes = np.abs(each).reshape(*each.shape[:3], -1)
+    return sizes.max(3).sum(0)
+
+
+class RowSizes(Quantity):
+    """Σᵢ |R ∂ℓₙ/∂W[o, i]|, with the largest for the sum."""
+
+    name = "row_sizes"
+    scale = "Σᵢ |R ∂ℓₙ/∂W[o, i]|"
+    merging, powers = gb.data.Rows(), (1, 1)
+    needs = (Statistic(Reduction("row_sizes", "Σᵢ |Jᵀg|", lambda p: p[0], True, largest), GRADIENT),)
+
+    def definition(self, parts):
+        g = abs(parts.factor * parts.gradients)
+        return g.reshape(*g.shape[:2], -1).sum(2)
+
+
+class Shares(Quantity):
+    """Shares of the samples in Σₙ tr(Jₙᵀ Hₙ Jₙ), with the gradient in place of the Hessian's root."""
+
+    name = "shares"
+    scale = "tr(Jₙᵀ Hₙ Jₙ) / Σₘ tr(Jₘᵀ Hₘ Jₘ)"
+    merging, powers = "shares are of one batch", (0, 0)
+    needs = (Statistic("batch_square", GRADIENT),)
+
+    def finish(self, scale, square):
+        traces = square.reshape(scale.batch, -1).sum(1)
+        return traces / traces.sum()
+
+    def definition(self, parts):
+        j = parts.jacobians.reshape(*parts.jacobians.shape[:2], -1)
+        traces = np.einsum("ncp,ncd,ndp->n", j, parts.hessians, j)
+        return traces / traces.sum()
+
+
+@pytest.mark.parametrize(("quantity", "words"), [
+    (RowSizes(), "right if `return sizes.max(3).sum(0)` were `return sizes.sum(3).sum(0)`, in largest"),
+    (Shares(), "right if the statistic 'batch_square' of gradient were 'batch_square' of exact"),
+])  # fmt: skip
+def test_statistics_and_their_formulas_are_edited(quantity, words):
+    net = gb.Sequential(L.Linear(3, 4), L.Tanh(), L.Linear(4, 2), rng=0, dtype="float64")
+    row = check_quantity(quantity, net, CrossEntropyLoss(), draw(4, 3), np.array([0, 1, 1, 0])).failures[0]
+    assert row.diagnosis[0].words == words
+
+
+class LowRank(LinearOperator):
+    """(c I + U Uᵀ)⁻¹, with I for c I inside."""
+
+    symmetric = True
+
+    def __init__(self, u, damping):
+        self.u, self.damping = u, damping
+        self.small = np.eye(u.shape[1]) + u.T @ u
+        super().__init__(np.float64, (len(u), len(u)))
+
+    def _matmat(self, v):
+        return (v - self.u @ np.linalg.solve(self.small, self.u.T @ v)) / self.damping
+
+
+class Unstored(LowRank):
+    def __init__(self, u, factor):
+        super().__init__(u, factor / 2)
+
+
+def test_what_the_constructor_computes_is_edited_where_its_arguments_are_attributes():
+    u = draw(6, 2)
+    right = np.linalg.inv(0.3 * np.eye(6) + u @ u.T)
+    row = check_operator(LowRank(u, 0.3), right).failures[0]
+    assert row.diagnosis[0].words.endswith("were `self.small = np.eye(u.shape[1]) * damping + u.T @ u`, in __init__")
+    given = source.given_to(LowRank(u, 0.3))
+    assert given is not None
+    assert list(given) == ["u", "damping"]
+    changed = LowRank(u, 0.3)
+    changed.small = 2 * changed.small
+    assert source.given_to(changed) is None
+    assert source.given_to(Unstored(u, 0.6)) is None
+    assert source.given_to(L.Linear(2, 3)) is None
+
+
+class Halves(Layer):
+    """y = x / 2 + tanh(x), by functions of which one is of the forward pass, too."""
+
+    def part(self, x):
+        return x / 2
+
+    def slope(self, saved):
+        return 1 + saved**2
+
+    def forward(self, x):
+        y = np.tanh(x)
+        return self.part(x) + y, y
+
+    def mjp(self, saved, mat):
+        return self.part(mat) + mat * self.slope(saved)
+
+    def jmp(self, saved, mat):
+        return self.part(mat) + mat * (1 - saved**2)
+
+
+def test_functions_that_other_methods_call_are_edited_last():
+    assert source.callers("part", Halves()) == 3
+    assert source.callers("slope", Halves()) == 1
+    call = types.SimpleNamespace(owner=Halves(), name="mjp")
+    places = {place.title: place for place in rewriting._sources([("mjp", call), ("mjp", call)])}
+    assert {title: place.more for title, place in places.items()} == {"mjp": 0.0, "part": 0.35, "slope": 0.0}
+    row = next(row for row in check_layer(Halves(), draw(3, 4)).failures if row.method == "mjp")
+    assert row.diagnosis[0].words == "right if `return 1 + saved ** 2` were `return 1 - saved ** 2`, in slope"
+
+
+def folded(x):
+    return x if np.ndim(x) < 2 else folded(x.sum(0))
+
+
+def test_a_function_that_calls_itself_is_edited():
+    found = {words(): function(np.ones((3, 4, 2))) for _, words, function in edits_of(folded, Slips())
+             if "were `return x if np.ndim(x) < 2 else folded(x.mean(0))`" in words()}  # fmt: skip
+    (value,) = found.values()
+    np.testing.assert_array_equal(value, 4 * np.ones(2))  # inside, the function is as it was
+
+
+@pytest.mark.skipif(not space.STATUS.exists(), reason="the size of a process is known on Linux alone")
+def test_an_edit_may_not_take_all_memory():
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    with space.limited_memory(1 << 30):
+        assert np.zeros(1 << 24).sum() == 0
+        with pytest.raises(MemoryError):
+            np.ones(1 << 29)
+        with pytest.raises(ZeroDivisionError), space.limited_memory():
+            assert 1 / 0
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
+
+
+def test_a_deadline_looks_at_times_seldom_and_ends(monkeypatch):
+    end = Deadline(0.0)
+    assert end.passed
+    looks = []
+    monkeypatch.setattr(deadline, "process_time", lambda: looks.append(0) or 0.0)
+    end = Deadline(100.0)
+    assert not any(end.passed for _ in range(1000))
+    assert len(looks) < 500

@@ -61,7 +61,7 @@ def rewritten(trials: Sequence[Trial], sound: Sequence[Trial], method: str, seco
     methods += [INDIRECT] * (len(parts) > 1)
     calls = [(name, call) for name in methods if trials and (call := _called(trials[0], name)) is not None]
     end, left, most = Deadline(seconds), iter(range(EDITS)), np.inf
-    for cost, words, new, place in heapq.merge(*map(_of_one, _places(calls)), key=lambda each: each[0]):
+    for cost, words, new, place in heapq.merge(*map(_of_one, _sources(calls)), key=lambda each: each[0]):
         if end.passed or next(left, None) is None or cost > most:
             return
         change = partial(_rewritten, place.called, new)
@@ -74,7 +74,7 @@ def rewritten(trials: Sequence[Trial], sound: Sequence[Trial], method: str, seco
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Source:
     """A function that is edited, of an object, as a method calls it; and a call of that method."""
 
     name: str
@@ -99,20 +99,20 @@ class _Place:
         """By how much more an edit of it costs than one of a function that the method alone calls."""
         if self.called == CONSTRUCTOR:
             return OF_CONSTRUCTOR
-        return OF_SHARED if callers(self.title, self.of) > 1 else 0.0
+        return OF_SHARED if self.called and callers(self.title, self.of) > 1 else 0.0
 
 
-def _places(calls: Sequence[tuple[str, _Call]]) -> Iterator[_Place]:
+def _sources(calls: Sequence[tuple[str, _Call]]) -> Iterator[_Source]:
     """Yield the functions of some calls, each once."""
     seen = set[FunctionType]()
     for name, call in calls:
         for called, function, of in functions_of(call.owner, call.name):
             if function not in seen:
                 seen.add(function)
-                yield _Place(name, call, called, function, of)
+                yield _Source(name, call, called, function, of)
 
 
-def _of_one(place: _Place) -> Iterator[tuple[float, Callable[[], str], FunctionType, _Place]]:
+def _of_one(place: _Source) -> Iterator[tuple[float, Callable[[], str], FunctionType, _Source]]:
     """Yield the edits of a function, which cost more where other methods call it, too."""
     more = place.more
     for cost, words, new in edits_of(place.function, place.of):
@@ -221,7 +221,7 @@ def _rewritten(called: str, new: Any, sound: Any, owner: Any, name: str) -> Any:
     if not called:
         return partial(new, owner)
     if called == CONSTRUCTOR:
-        new(owner, **given_to(owner))
+        new(owner, **(given_to(owner) or {}))
         return sound
     if called.startswith(STATISTIC):
         i = int(called.removeprefix(STATISTIC))

@@ -285,8 +285,9 @@ class _Edits:
             yield from ((1.1, ast.Call(other, node.args, node.keywords)) for other in others)
         if func.attr in ("sum", "mean"):
             given = ", ".join(ast.unparse(each) for each in (*node.args, *node.keywords))
-            names = sorted({each.id for each in ast.walk(self.tree) if isinstance(each, ast.Name)} - set(self.scope))
-            yield from ((1.3, f"({name} * ({ast.unparse(func.value)})).sum({given})") for name in names)
+            names = {each.id for each in ast.walk(self.tree) if isinstance(each, ast.Name)}
+            arrays = sorted((names | {each.arg for each in self.tree.args.args[1:]}) - {"self", *self.scope})
+            yield from ((1.3, f"({name} * ({ast.unparse(func.value)})).sum({given})") for name in arrays)
 
     def _given(self) -> list[str]:
         """Return the arguments that are read as they are."""
