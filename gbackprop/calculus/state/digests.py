@@ -208,9 +208,9 @@ class Walk:
             return
         if plain and (slots or isinstance(own, dict)):
             if isinstance(own, dict):
-                names = [name for name in sorted(own) if not self._is_as_in_class(kind, name, own[name])]
                 mine = isinstance(value, Layer) and id(value) in self.names  # a layer of others may have any attributes
-                names = [name for name in names if not mine or name not in self.left_out]
+                names = [name for name in sorted(own) if not mine or name not in self.left_out]
+                names = [name for name in names if not self._is_as_in_class(kind, name, own[name])]
                 yield from self._items(own, [part for name in names for part in (name, own[name])])
             if slots:
                 yield from self._fields(value, slots)
