@@ -251,12 +251,11 @@ class Layer(Constructed):
     @property
     def parameters(self) -> dict[str, Array]:
         """Parameter values by name; drawn with fresh entropy on first use if they were not set or drawn before."""
-        if self.drawn is None:
+        if self.drawn is None and self.parameter_shapes():  # a layer without parameters stays as it is
             with _DRAWING:  # two threads that need them at once must find the same values
                 if self.drawn is None:
                     self.initialize(np.random.default_rng())
-        assert self.drawn is not None
-        return self.drawn
+        return {} if self.drawn is None else self.drawn
 
     def initialize(self, rng: np.random.Generator) -> None:
         """Draw new values of all parameters."""

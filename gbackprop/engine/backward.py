@@ -76,8 +76,9 @@ def backward(
         Source of the Monte-Carlo draws and, in training mode, of dropout's masks. None draws fresh entropy.
     training : bool
         Whether layers such as Dropout are active, and batch normalization is by the batch's own statistics. Its running
-        statistics are then updated at the end of the call, once, if it has a result. With batch normalization, KFRA and
-        quantities of single samples, such as `BatchGrad`, `Variance` and `GramGradients`, are refused then.
+        statistics are then updated at the end of the call, once, if it has a result. With batch normalization, `KFRA`,
+        `GramGGN`, `NearestKronecker`, `KroneckerError` and quantities of single samples, such as `Variance` and
+        `GramGradients`, are refused then, but for ``BatchGrad(coupled=True)``.
     sample_block : int, optional
         Number of samples in a block; chosen automatically by default. It changes results by rounding only.
     column_block : int, optional

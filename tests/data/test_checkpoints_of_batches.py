@@ -170,6 +170,16 @@ def test_attributes_that_no_text_shows_are_of_another_call(tmp_path, attributes,
     assert [each.name for each in tmp_path.iterdir()] == ["any name.txt"]
 
 
+def test_a_look_at_the_network_makes_no_other_call(tmp_path):
+    rng, path = np.random.default_rng(0), tmp_path / "state.npz"
+    net = gb.Sequential(gb.LSTM(2, 2), layers.Flatten(), layers.Linear(6, 2), rng=0, dtype="float64")
+    batches = [(rng.standard_normal((2, 3, 2)), np.array([0, 1])) for _ in range(2)]
+    first = gb.accumulate(net, losses.CrossEntropyLoss(), batches, checkpoint=path)
+    gb.operators.Jacobian(net, batches[0][0])
+    net.freeze("2").unfreeze()
+    assert_same_bits(gb.accumulate(net, losses.CrossEntropyLoss(), batches, checkpoint=path), first)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(
     ("kind", "name", "place"),

@@ -266,6 +266,16 @@ def test_what_is_saved_counts_once_and_views_as_what_they_are_of():
     assert 4000 <= more - less < 4100
 
 
+def test_what_is_saved_is_measured_without_errors_that_the_data_does_not_give():
+    net = gb.trace(lambda p, x: np.log(x * np.exp(p["w"])), {"w": np.ones(3)}, np.ones((3, 3)))
+    x, loss = np.ones((4, 3)), losses.MSELoss()
+    with np.errstate(all="raise"):
+        gb.backward(net, loss, x, x, memory="1GiB")
+        gb.operators.Hessian(net, loss, (x, x)) @ np.ones(3)
+        with pytest.raises(FloatingPointError):
+            gb.backward(net, loss, 0 * x, x, memory="1GiB")
+
+
 def test_all_units():
     found = {unit: parse_bytes(f"3 {unit}") for unit in UNITS}
     assert found == {

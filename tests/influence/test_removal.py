@@ -103,6 +103,16 @@ def test_logistic_regression_trained_again_without_each_sample():
     assert errors[1] < 0.6 * errors[0] < 0.12
 
 
+@pytest.mark.parametrize("kind", [gb.RNN, gb.LSTM, gb.GRU])
+def test_the_first_use_of_a_recurrent_network(kind):
+    x, y = np.random.default_rng(0).standard_normal((4, 3, 2)), np.arange(4) % 2
+    network = gb.Sequential(kind(2, 2), layers.Flatten(), layers.Linear(6, 2), rng=0, dtype="float64")
+    first, again = (
+        on_loss(network, losses.CrossEntropyLoss(), (x, y), (x, y), damping=1.0, curvature="ggn") for _ in range(2)
+    )
+    np.testing.assert_array_equal(first, again)
+
+
 def test_frozen_parameters_do_not_move():
     network, x, y, _ = regression(8, 3, 2, "sum", 0.3)
     network = gb.Sequential(network, layers.Linear(2, 2, bias=False), rng=0, dtype="float64").freeze("1")

@@ -271,7 +271,7 @@ OTHERS = {
     "exponent": (lambda s, x, g: np.abs(x) ** (-s.tau - 1) * g, "** (-self.tau - 1)"),
     "computed_exponent": (lambda s, x, g: (1 + np.abs(g)) ** (2 * s.tau), "** (2 * self.tau)"),
     "of_another_method": (lambda s, x, g: g + s.other(x), "were `return g + self.other(x)`"),
-    "plain_mean": (lambda s, x, g: x - (g * x).sum(1, keepdims=True), "were `return x - (g * x).sum(1, keepdims=True)`"),
+    "plain_mean": (lambda s, x, g: x - (g * x).sum(1, keepdims=True), "`return x - (g * x).sum(1, keepdims=True)`"),
     "unpacked_wrongly": (lambda s, x, g: x[1] - 2 * x[0], "`a, b = x[:2]` were `b, a = x[:2]`"),
     "over_it": (lambda s, x, g: np.diag(1 / x[0]) + g, "were `return np.diag(1 / x[0]) + g`"),
     "assigned_not_added": (lambda s, x, g: -x + 0 * g, "`out += x` were `out = x`"),

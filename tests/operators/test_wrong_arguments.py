@@ -279,6 +279,29 @@ def test_an_attribute_that_changes_inside_is_another_operator(name):
         operator @ v
 
 
+def of_hidden_layers(rng):
+    """A network of layers that are made of others, which are no children."""
+    return gb.Sequential(gb.LSTM(2, 2), gb.MultiheadAttention(2, 1), layers.Flatten(), layers.Linear(6, 2), rng=rng)
+
+
+LOOKS = {
+    "Jacobian": lambda net, x, y: ops.Jacobian(net, x),
+    "kernel": lambda net, x, y: gb.spectra.ntk(net, x),
+    "input": lambda net, x, y: gb.backward(net, LOSS, x, y, wrt="x"),
+    "program": lambda net, x, y: gb.program(net, LOSS, x, y),
+    "freeze": lambda net, x, y: net.freeze("0").unfreeze(),
+}
+
+
+@pytest.mark.parametrize("rng", [0, None])
+@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
+def test_who_looks_at_a_network_does_not_change_it(look, rng):
+    net, x = of_hidden_layers(rng).astype("float64"), np.random.default_rng(0).standard_normal((4, 3, 2))
+    operator = ops.GGN(net, LOSS, (x, Y))
+    look(net, x, Y)
+    operator @ np.ones(operator.shape[1])
+
+
 def test_products_that_overflow():
     net = network("float32")
     operator = ops.GGN(net, losses.MSELoss("sum"), (X.astype("float32"), X[:, :2].astype("float32")))

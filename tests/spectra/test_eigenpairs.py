@@ -147,6 +147,21 @@ def test_of_sure_classes_there_are_none(layer):
     }
 
 
+@pytest.mark.parametrize("layer", [
+    layers.Conv1d(1, 2, 3), layers.Conv2d(1, 2, 3, padding=1, padding_mode="reflect"), layers.Conv3d(2, 4, 2, groups=2),
+    layers.ConvTranspose1d(1, 2, 3, 2), layers.ConvTranspose2d(2, 4, 2, groups=2), layers.ConvTranspose3d(1, 2, 2),
+], ids=repr)  # fmt: skip
+def test_of_no_curvature_above_a_convolution_there_are_none(layer):
+    shape = (layer.in_channels, *[4] * layer.dims)
+    network = gb.Sequential(layers.PReLU(), layer, layers.Flatten(), rng=0, dtype="float64")
+    x = np.random.default_rng(0).standard_normal((3, *shape))
+    found = ggn_eigenpairs(network, losses.L1Loss(), x, np.full((3, *network.output_shape(shape)), 99.0))
+    assert {name: value.shape for name, value in found.vectors.items()} == {
+        name: (0, *value.shape) for name, value in network.parameters.items()
+    }
+    assert found.values.shape == (0,)
+
+
 def test_float32_stays_float32():
     network, shape = mlp()
     x, y = np.random.default_rng(1).standard_normal((4, *shape), dtype=np.float32), np.array([0, 1, 2, 0])

@@ -160,6 +160,14 @@ def test_what_changes_no_number_does_not_count():
     assert digest(one["f"]) == digest(other["f"])
 
 
+def test_what_is_set_to_the_value_of_the_class_is_as_if_it_was_not_set():
+    plain, layer = layers.Linear(2, 2), layers.Linear(2, 2)
+    layer.frozen, layer.shown = frozenset(), tuple(layer.shown)
+    assert digest(layer) == digest(plain)
+    layer.frozen = frozenset({"bias"})
+    assert digest(layer) != digest(plain)
+
+
 def test_every_layer_is_its_copy():
     for row in LAYERS:
         net = around(row)

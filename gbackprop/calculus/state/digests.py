@@ -4,8 +4,9 @@
 - Arrays count by dtype, shape and numbers, wherever they are.
 - Functions count by name, code, defaults and the variables that they enclose, but not by the global ones; those of no
   library also by their attributes (torch writes one into a function of Python's).
-- An object counts by its class and attributes, those in slots too; `functools.cached_property` is left out. Where its
-  class says how it is pickled, as random generators and tensors do, what would be pickled counts instead.
+- An object counts by its class and attributes, those in slots too; `functools.cached_property` is left out, and so is
+  an attribute with the value that its class has for all. Where its class says how it is pickled, as random generators
+  and tensors do, what would be pickled counts instead.
 - A class counts by name; one of no library also by its attributes and functions, and those of its bases.
 - What has no attributes and cannot be pickled, as a lock or an open file, counts by its class alone.
 """
@@ -207,9 +208,9 @@ class Walk:
             return
         if plain and (slots or isinstance(own, dict)):
             if isinstance(own, dict):
-                names = [name for name in sorted(own) if not isinstance(getattr(kind, name, None), cached_property)]
                 mine = isinstance(value, Layer) and id(value) in self.names  # a layer of others may have any attributes
-                names = [name for name in names if not mine or name not in self.left_out]
+                names = [name for name in sorted(own) if not mine or name not in self.left_out]
+                names = [name for name in names if not self._is_as_in_class(kind, name, own[name])]
                 yield from self._items(own, [part for name in names for part in (name, own[name])])
             if slots:
                 yield from self._fields(value, slots)
@@ -218,6 +219,13 @@ class Walk:
         if reduced and not isinstance(reduced[0], str):
             self.others.append(value)
         yield from [self.token(part) for part in reduced]
+
+    def _is_as_in_class(self, kind: type, name: str, value: Any) -> bool:
+        """Return whether an attribute has the value that it would have if it was not set."""
+        default = getattr(kind, name, MISSING)
+        if isinstance(default, cached_property):
+            return True
+        return default is not MISSING and type(default) is type(value) and self.token(default) == self.token(value)
 
 
 def _caches(kind: type) -> bool:

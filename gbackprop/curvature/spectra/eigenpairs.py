@@ -110,11 +110,12 @@ def _eigenpairs(plan: Plan, x: Array, y: Array, k: int | None) -> Eigenpairs:
     weights = (u / xp.sqrt(values)).reshape(n, v, rank)
     start = gram.loss_columns(EXACT, output, y) * factor**0.5
     combined = xp.einsum("vn...,nvk->kn...", start, weights)
-    vectors = _Sums(plan, combined)
+    vectors = _Sums(plan, combined if rank else start[:1])  # as layers need not take no columns at all
     vectors.backward(output, y, saved)
     gradients = products[:, 0, :, 1:].reshape(n, n * v) @ weights.reshape(n * v, rank) / factor
     curvatures = values * (u * u).reshape(n, v, rank).sum(1) / factor
-    return Eigenpairs(values, {name: vectors.sums[name] for name in plan.parameters}, gradients, curvatures, factor)
+    found = {name: vectors.sums[name][:rank] for name in plan.parameters}
+    return Eigenpairs(values, found, gradients, curvatures, factor)
 
 
 class _Parameterwise(GraphSweep):
@@ -148,8 +149,6 @@ class _Sums(_Parameterwise):
         return Signals(Stack(self.columns, ((EXACT, len(self.columns), None, ()),)))
 
     def use(self, name: str, jacobian: ParameterJacobian, arriving: Arriving) -> None:
-        mat = arriving[EXACT][0]
-        xp, context = array_module(mat), Context(FORMS, Allocator())
-        columns = [mat[i : i + 1] for i in range(len(mat))] or [xp.zeros((1, *mat.shape[1:]), dtype=mat.dtype)]
-        sums = [context.reduce(jacobian, REDUCTIONS["sum"], column, None) for column in columns]
-        self.sums[name] = xp.stack(sums)[: len(mat)]
+        mat, context = arriving[EXACT][0], Context(FORMS, Allocator())
+        sums = [context.reduce(jacobian, REDUCTIONS["sum"], mat[i : i + 1], None) for i in range(len(mat))]
+        self.sums[name] = array_module(mat).stack(sums)

@@ -70,7 +70,7 @@ def _svd(y: np.ndarray, a: np.ndarray, full_matrices: bool = True, compute_uv: b
 RULES: dict[str, Callable[..., int | None]] = {
     **dict.fromkeys(MOVES, lambda *_, **__: 0),
     **dict.fromkeys(TAKING, lambda y, a, *_, **__: a.size),
-    **dict.fromkeys(("where", "clip", "outer"), lambda y, *_, **__: y.size),
+    **dict.fromkeys(("where", "clip", "outer", "round"), lambda y, *_, **__: y.size),
     **dict.fromkeys(("matmul", "dot", "inner"), _product),
     "tensordot": lambda y, a, b, *_, **__: 2 * y.size * isqrt(a.size * b.size // max(y.size, 1)),  # k² = |a| |b| / |y|
     "einsum": _einsum,
