@@ -74,6 +74,8 @@ def check_parameters(claims: Claims, probe: Probe, rng: np.random.Generator) -> 
         if _has_push(probe, name):
             claims.equal(f"{name}.push", "is J", _pushed, probe, name, rng, needs=needs)
         _check_kronecker(claims, probe, name)
+    if probe.layer.kronecker_factors is True and probe.parameters:
+        claims.hold("kronecker_factors", "says what its Jacobians have", _without_factors, probe)
 
 
 def check_mixed(claims: Claims, probe: Probe, name: str, rng: np.random.Generator) -> None:
@@ -265,6 +267,10 @@ def _check_kronecker(claims: Claims, probe: Probe, name: str) -> None:
     for method, (claim, define) in rows.items():
         pair = _unsupported if method in probe.unsupported else define
         claims.equal(f"{name}.{method}", claim, pair, probe, name, method, needs=needs)
+
+
+def _without_factors(probe: Probe) -> str:
+    return "; ".join(dict.fromkeys(probe.unsupported.values()))
 
 
 def _is_vector(probe: Probe, name: str) -> bool:

@@ -148,8 +148,8 @@ class Probe:
     def unsupported(self) -> dict[str, str]:
         """Reductions that the layer's parameters lack, each with the reason."""
         own = [reduction.name for reduction in REDUCTIONS.values() if reduction.formula is None]
-        if self.layer.kronecker_factors is not None:
-            return {} if self.layer.kronecker_factors is True else dict.fromkeys(own, str(self.layer.kronecker_factors))
+        if isinstance(self.layer.kronecker_factors, str):
+            return dict.fromkeys(own, self.layer.kronecker_factors)
         return {
             method: f"the Jacobian of its {name} has no {method.replace('_', ' ')}"
             for name in self.parameters

@@ -58,6 +58,24 @@ def test_an_own_product_with_directions_is_the_jacobians(jacobian, right):
     assert named(report) == (set() if right else {("weight.push", "is J")}), report
 
 
+class Factored(Scaled):
+    """One that says that it has Kronecker factors, and whose Jacobian has none."""
+
+    kronecker_factors = True
+
+    def mjp(self, saved, mat):
+        return super().mjp(saved, mat).astype("float64")
+
+
+def test_kronecker_factors_are_there_if_a_layer_says_so():
+    report = check_layer(Factored(3, Gain), RNG.standard_normal((3, 3)))
+    assert {("kronecker_factors", "says what its Jacobians have"), ("mjp", "float32 stays float32")} <= named(report)
+    (row,) = [row for row in report.rows if row.method == "kronecker_factors"]
+    assert row.problem.startswith("the Jacobian of its weight has no kronecker; ")
+    report = check_layer(layers.Linear(3, 2), RNG.standard_normal((3, 3)))
+    assert [row.verdict for row in report.rows if row.method == "kronecker_factors"] == ["ok"]
+
+
 class Gate(FactoredLayer):
     """y = a b², or a b: the residual of the latter has two columns for each feature."""
 
