@@ -11,7 +11,6 @@ import numpy as np
 from gbackprop.array import Array, array_module, is_array, like, scipy_module
 from gbackprop.calculus.layer import Shape
 from gbackprop.layers.operations.axes import broadcast
-from gbackprop.layers.operations.powers import powered
 from gbackprop.layers.operations.row import Bound, CurveRow, numbers, table
 
 
@@ -43,6 +42,16 @@ def _clipped(of: Shape, *, least: float | None = None, most: float | None = None
 
 def _exponent(x: Array, o: Bound) -> Any:
     return like(o.exponent, x, x.real.dtype) if is_array(o.exponent) else o.exponent
+
+
+def _power(x: Array, o: Bound, order: int) -> Array:
+    """Return a derivative of x**exponent; it is 0, and not 0 · ∞, where its factor is 0."""
+    xp, exponent, factor = array_module(x), _exponent(x, o), 1.0
+    for k in range(order):
+        factor = factor * (exponent - k)
+    if not is_array(exponent):
+        return xp.zeros_like(x) if factor == 0 else factor * x ** (exponent - order)
+    return xp.where(factor == 0, 0, factor * xp.where(factor == 0, 1, x) ** (exponent - order))
 
 
 def _clip(x: Array, o: Bound) -> Array:
@@ -115,7 +124,7 @@ CURVES = table(
              lambda x, y, o: 2 * x, lambda x, y, o: _full(x, 2)),
     CurveRow("power", "np.power({0}, {exponent})",
              "y = x^p, p = exponent; p x^(p − 1) g; p (p − 1) x^(p − 2) g; x > 0.01", lambda x, o: x ** _exponent(x, o),
-             lambda x, y, o: powered(x, _exponent(x, o), 1), lambda x, y, o: powered(x, _exponent(x, o), 2),
+             lambda x, y, o: _power(x, o, 1), lambda x, y, o: _power(x, o, 2),
              ties="a factor 0 makes 0, also at 0, as in torch", bind=_powered, cost=SOME),
     CurveRow("sin", "np.sin({0})", "y = sin(x); cos(x) g; −y g", _xp("sin"),
              _xp("cos"), lambda x, y, o: -y, cost=SOME),
