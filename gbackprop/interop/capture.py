@@ -6,7 +6,7 @@ import builtins
 import inspect
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
@@ -47,6 +47,9 @@ LIBRARY.define("columns(Tensor x, int start, SymInt[] shape, ScalarType dtype, s
 torch.library.impl(LIBRARY, "columns", "CompositeExplicitAutograd")(columns)
 
 
+MOST = 2_000
+"""The largest number of samples at which a condition is looked at."""
+
 DROPOUT = "dropout "
 """In place of a path: the function, before its probability."""
 
@@ -76,7 +79,7 @@ class Capture:
     tensors: dict[torch.fx.Node, torch.Tensor]  # parameters, buffers and constants
     parameters: dict[torch.fx.Node, str]
     buffers: dict[torch.fx.Node, str]
-    condition: str = ""  # on the number of samples, N, under which all this is right
+    conditions: tuple[str, ...] = ()  # on the number of samples, N, under which all this was captured
 
     def run(
         self, x: torch.Tensor, calls: Callable[..., Any], only: Any = None, known: Any = None, gradients: bool = False
@@ -148,7 +151,7 @@ def captured(
                 program = _program(module, x, Dim.DYNAMIC)  # which may say why not
         if not _is_general(program):
             raise at("", module, FOR_ONE)
-        condition = _condition(program)
+        conditions = _conditions(program)
         if not functional(program.graph, tables, known):
             program.graph_module.recompile()
             every = torch.export.default_decompositions()
@@ -160,7 +163,7 @@ def captured(
         raise
     except Exception as error:  # the module's own code runs here, and may raise anything
         raise _refusal(error, module) from error
-    return replace(_capture(program, module), condition=condition)
+    return replace(_capture(program, module), conditions=conditions)
 
 
 @contextmanager
@@ -201,11 +204,22 @@ def _is_general(program: Any) -> bool:
     return isinstance(size, torch.SymInt) and bool(size.node.expr.is_Symbol)
 
 
-def _condition(program: Any) -> str:
-    """Return the condition on the number of samples, N, under which a program is right; "" if there is none."""
+def _conditions(program: Any) -> tuple[str, ...]:
+    """Return the conditions on the number of samples, N, under which a program was captured."""
     guards = [re.sub(r"L\['?\w+'?\]\.size\(\)\[0\]", "N", each) for each in getattr(program, "_guards_code", ())]
     bounds = [f"N <= {each.upper}" for each in program.range_constraints.values() if each.upper.is_Integer]
-    return " and ".join(guards or bounds)
+    return tuple(guards or bounds)
+
+
+def sizes_beyond(conditions: Iterable[str]) -> list[int]:
+    """Return up to three numbers of samples for which a condition does not hold; none where that is not known."""
+    codes = [compile(each, "<condition>", "eval") for each in conditions]
+    try:
+        holds = [all(eval(code, {"N": n}) for code in codes) for n in range(2 * MOST + 2)]
+    except Exception:  # a condition on something else
+        return []
+    first = next((n for n in range(2, MOST) if not holds[n]), 0)
+    return [n for n in (first, first + 1, 2 * first + 1) if first and not holds[n]]
 
 
 def _program(module: torch.nn.Module, x: torch.Tensor, size: Any) -> Any:

@@ -61,7 +61,8 @@ def derivative(curve: Curve, step: float = REAL_STEP, eps: float = EPS) -> Deriv
     """
     middle = curve(0.0)
     values, errors, kinks = _differences(curve, middle, step, eps)
-    left = np.isfinite(middle) & ~np.isfinite(values)
+    short = np.isfinite(middle) & ~np.isfinite(values)
+    left = short.copy()
     for shorter in step / SHORTER if left.any() else ():
         found = zip(_differences(curve, middle, shorter, eps), (values, errors, kinks), strict=True)
         values, errors, kinks = (np.where(left, new, old) for new, old in found)
@@ -69,6 +70,9 @@ def derivative(curve: Curve, step: float = REAL_STEP, eps: float = EPS) -> Deriv
     exact = _complex_step(curve)
     if exact is not None and _agree(exact, values, errors, ~kinks):
         return Derivative(exact, 0.0, kinks, True)
+    usual = Derivative(values, float(np.max(errors, where=~kinks & ~short, initial=0)), kinks, False)
+    largest = float(np.max(np.abs(values), where=~kinks & ~short, initial=0)) or 1.0
+    kinks = kinks | (short & (20 * errors > usual.tolerance * largest))  # they would widen what is allowed elsewhere
     return Derivative(values, float(np.max(errors, where=~kinks, initial=0)), kinks, False)
 
 

@@ -40,7 +40,7 @@ PLAIN = ("shape", "ndim", "size", "result_type", "can_cast", "iscomplexobj", "is
 
 SHAPING = ("repeat", "tile", "pad", "resize", "split", "array_split", "delete")
 CHOOSE = "np.where(condition, a, b) chooses number by number"
-ROWS = "for a[i] of a plain array a: (a * (np.arange(len(a)) == i[:, None])).sum(1)"
+ROWS = "for a[i] of a plain array a: (np.arange(len(a)) == i[:, None]) @ a"
 
 WRITING = ("copyto", "put", "put_along_axis", "place", "putmask", "fill_diagonal")
 READING = ("item", "tolist", "tobytes", "tofile", "dump", "dumps", "data")

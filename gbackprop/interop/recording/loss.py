@@ -105,7 +105,7 @@ def trace_loss(
     words = "the function computes otherwise with plain arrays"
     found, last = loss.values(f, y), noise[three[1].number]
     close("output, target", found, function(f, y), TraceError, words, last)
-    compare_sizes("output, target", found, lambda rows: function(f[rows], y[rows]), last)
+    compare_sizes("output, target", found, lambda rows: function(f[rows], y[rows]), f[0].size, last)
     return loss
 
 

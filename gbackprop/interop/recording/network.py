@@ -25,7 +25,7 @@ from gbackprop.network import Graph
 from gbackprop.network.patterns import replaced
 
 MANY, SMALL = 129, 1_000_000
-"""A number of samples that is tried where these have fewer numbers."""
+"""A number of samples for which a function is tried, if it has fewer numbers as inputs and as outputs."""
 
 NOISE = 100
 """Arrays may differ by so often what 4 roundings move them by."""
@@ -111,7 +111,7 @@ def trace(function: Callable[[Any, Any], Any], parameters: Any, x: Any, replace:
     close("x", found := network(batch), same, TraceError, words, last, tolerance)
     compare_sizes("x", found, lambda rows: function(
         rebuilt(parameters, exact), rebuilt(x, {name: each[rows] for name, each in parts.items()}, "input")
-    ), last, tolerance)  # fmt: skip
+    ), sum(each[0].size for each in parts.values()), last, tolerance)  # fmt: skip
     network = network.astype(dtype)
     if dtype == "float32":  # recorded in float64, of which a function may ask
         single = {name: each.astype(dtype) if each.dtype.kind == "f" else each for name, each in parts.items()}
@@ -209,11 +209,14 @@ def compare(
 
 
 def compare_sizes(
-    what: str, found: np.ndarray, function: Callable[[np.ndarray], Any], noise: float, tol: float = 1e-8
+    what: str, found: np.ndarray, function: Callable[[np.ndarray], Any], size_in: int, noise: float, tol: float = 1e-8
 ) -> None:
-    """Compare a network's rows with the function of one sample, of one more than in the batch, and of many."""
+    """Compare a network's rows with the function of one sample, of one more than in the batch, and of many.
+
+    A sample has `size_in` numbers as the input.
+    """
     n = len(found)
-    for size in (1, n + 1, *[MANY] * (MANY * found[0].size < SMALL)):
+    for size in (1, n + 1, *[MANY] * (MANY * max(size_in, found[0].size) < SMALL)):
         rows = np.arange(size) % n
         try:
             expected = function(rows)

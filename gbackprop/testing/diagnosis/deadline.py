@@ -19,16 +19,15 @@ class Deadline:
 
     def __init__(self, seconds: float) -> None:
         self.ends = process_time() + seconds, perf_counter() + WAITING * seconds
-        self.looked = 0.0
+        self.looked, self.late = 0.0, False
 
     @property
     def passed(self) -> bool:
         """True after it, or some milliseconds later."""
         now = perf_counter()
-        if now < self.looked + LOOKS:
-            return False
-        self.looked = now
-        return process_time() > self.ends[0] or now > self.ends[1]
+        if now > self.looked + LOOKS:
+            self.looked, self.late = now, process_time() > self.ends[0] or now > self.ends[1]
+        return self.late
 
     def put_off(self, since: Deadline) -> None:
         """Move it by the time since a deadline of no seconds was made."""

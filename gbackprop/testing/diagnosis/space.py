@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 
 SPACE = 2 << 30
 """The bytes that the process may take beyond those that it has."""
+
+LIMITING = Lock()
+"""Of the thread that limits it: two would leave the limit of one behind."""
 
 STATUS = Path("/proc/self/statm")
 """The file that begins with the number of its pages, on Linux."""
@@ -16,7 +20,7 @@ STATUS = Path("/proc/self/statm")
 @contextmanager
 def limited_memory(most: int = SPACE) -> Iterator[None]:
     """Let larger allocations of this process, of other threads too, fail by a MemoryError; on Linux alone."""
-    if not STATUS.exists():
+    if not STATUS.exists() or not LIMITING.acquire(blocking=False):  # or another thread limits it
         yield
         return
     import resource
@@ -29,3 +33,4 @@ def limited_memory(most: int = SPACE) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)
+        LIMITING.release()
