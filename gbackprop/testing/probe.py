@@ -150,11 +150,13 @@ class Probe:
         own = [reduction.name for reduction in REDUCTIONS.values() if reduction.formula is None]
         if isinstance(self.layer.kronecker_factors, str):
             return dict.fromkeys(own, self.layer.kronecker_factors)
+        jacobians = self.layer.parameter_jacobians(self.saved) if self.parameters else {}
         return {
             method: f"the Jacobian of its {name} has no {method.replace('_', ' ')}"
             for name in self.parameters
             for method in own
-            if getattr(type(self.jacobian(name)), method) is getattr(ParameterJacobian, method)
+            if name in jacobians  # others fail by themselves
+            and getattr(type(jacobians[name]), method) is getattr(ParameterJacobian, method)
         }
 
     def jacobian(self, name: str) -> ParameterJacobian:

@@ -86,7 +86,7 @@ class _Source:
 
     @property
     def of_formula(self) -> bool:
-        """Whether it is the formula of a statistic, of which the method only has the values."""
+        """True of the formula of a statistic, of which the method only has the values."""
         return self.called.startswith(STATISTIC)
 
     @property
@@ -186,6 +186,8 @@ def _mends(trials: Sequence[Trial], sound: Sequence[Trial], change: Change) -> b
         if not holds(after := trial.at(change), if_not_given=False):
             return False
         new, before = parts_of(sides(after)), parts_of(trial.compared)
+        if not set(before) <= set(new):  # there is nothing to compare any more
+            return False
         pairs = [(want, before[name][1]) for name, (_, want) in new.items() if name in before]
         if any(a.shape != b.shape or not np.allclose(a, b, 1e-9, 1e-12) for a, b in pairs):
             return False

@@ -15,7 +15,7 @@ Instead = tuple[float, Any]
 REDUCTIONS = "sum", "mean", "max", "min", "prod"
 """Methods of arrays that may be of all axes but the samples'."""
 
-FUNCTIONS = (REDUCTIONS, ("maximum", "minimum"), ("exp", "log", "expm1", "log1p"), ("sin", "cos"),
+FUNCTIONS = (("sum", "mean"), ("max", "min"), ("maximum", "minimum"), ("exp", "log", "expm1", "log1p"), ("sin", "cos"),
              ("tanh", "sinh", "cosh"), ("sqrt", "square", "abs"), ("zeros", "ones"), ("zeros_like", "ones_like"),
              ("argmax", "argmin"), ("triu", "tril"), ("std", "var"), ("floor", "ceil", "rint"), ("sort", "argsort"),
              ("cumsum", "cumprod"), ("softmax", "log_softmax"), ("erf", "erfc"), ("gammaln", "digamma"),
@@ -105,6 +105,8 @@ def _calls(node: ast.Call) -> Iterator[Instead]:
         load = ast.Load()
         new = ast.Attribute(func.value, other, load) if isinstance(func, ast.Attribute) else ast.Name(other, load)
         yield 1.0, ast.Call(new, node.args, node.keywords)
+    for other in REDUCTIONS if isinstance(func, ast.Attribute) and name in REDUCTIONS else ():
+        yield 1.25, ast.Call(ast.Attribute(func.value, other, ast.Load()), node.args, node.keywords)
     if name == "range":
         yield 1.0, ast.Call(ast.Name("reversed", ast.Load()), [node], [])
         if len(node.args) == 1:
