@@ -304,7 +304,8 @@ class _Edits:
         if place.is_exponent:
             yield from ((cost, form.format(ast.unparse(node))) for form, cost in OF_EXPONENTS.items())
         is_number = isinstance(node, ast.Constant) and isinstance(node.value, int | float)
-        is_call = isinstance(node, ast.Call)
+        makes = isinstance(node, ast.Call) and isinstance(self.scope.get(getattr(node.func, "id", "")), type)
+        is_call = isinstance(node, ast.Call) and not makes  # what makes an object is taken for no array
         is_name = isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Load)
         if is_number or is_call or is_name:
             begin = 1.0 if is_number or is_call else 0.9
