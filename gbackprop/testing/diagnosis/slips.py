@@ -105,8 +105,9 @@ def _calls(node: ast.Call) -> Iterator[Instead]:
         load = ast.Load()
         new = ast.Attribute(func.value, other, load) if isinstance(func, ast.Attribute) else ast.Name(other, load)
         yield 1.0, ast.Call(new, node.args, node.keywords)
-    for other in REDUCTIONS if isinstance(func, ast.Attribute) and name in REDUCTIONS else ():
-        yield 1.25, ast.Call(ast.Attribute(func.value, other, ast.Load()), node.args, node.keywords)
+    if isinstance(func, ast.Attribute) and name in REDUCTIONS:
+        others = (ast.Attribute(func.value, other, ast.Load()) for other in REDUCTIONS)
+        yield from ((1.25, ast.Call(other, node.args, node.keywords)) for other in others)
     if name == "range":
         yield 1.0, ast.Call(ast.Name("reversed", ast.Load()), [node], [])
         if len(node.args) == 1:
