@@ -161,7 +161,7 @@ class Layer(Constructed):
     """True if all parameters have Kronecker factors, or the reason why not. None: tested on a sample of zeros."""
 
     weight_order: ClassVar[str] = "OI"
-    """The order of the first axes of "weight", outputs and inputs: "OI" or "IO"; `gbackprop.testing` asks."""
+    """The order of outputs and inputs in a "weight" that multiplies, "OI" or "IO"; `gbackprop.testing` asks."""
 
     without_derivative: Mapping[str, Any] = {}
     """The rows of parameters whose derivative is 0 by convention, as of padding; `gbackprop.testing` asks."""
