@@ -71,7 +71,7 @@ def derivative(curve: Curve, step: float = REAL_STEP, eps: float = EPS) -> Deriv
     if exact is not None and _agree(exact, values, errors, ~kinks):
         return Derivative(exact, 0.0, kinks, True)
     usual = Derivative(values, float(np.max(errors, where=~kinks & ~short, initial=0)), kinks, False)
-    largest = float(np.max(np.abs(values), where=~kinks & ~short, initial=0)) or 1.0
+    largest = float(np.max(np.abs(values), where=~kinks & np.isfinite(values), initial=0)) or 1.0
     kinks = kinks | (short & (20 * errors > usual.tolerance * largest))  # they would widen what is allowed elsewhere
     return Derivative(values, float(np.max(errors, where=~kinks, initial=0)), kinks, False)
 

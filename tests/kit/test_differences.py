@@ -58,6 +58,16 @@ def test_a_step_is_shorter_where_a_function_is_not_defined_over_it(x):
     assert (real.analytic, mistaken.analytic) == (False, False)
 
 
+def test_what_a_short_step_rounds_widens_no_tolerance():
+    """−log(1 − p) has the slope 1 at a tiny p: rounding leaves nothing of it where 0 log p allows a tiny step alone."""
+    points = np.array([0.5, 1e-15])
+    with np.errstate(all="ignore"):
+        found = derivative(lambda t: -np.log(1 - (points + float(t))) - 0 * np.log(points + float(t)))
+    assert found.tolerance < 1e-7
+    assert found.kinks.tolist() == [False, True]
+    np.testing.assert_allclose(found.values[0], 2, rtol=1e-9)
+
+
 def test_where_no_step_is_short_enough_there_is_no_derivative():
     with np.errstate(invalid="ignore"):
         found = derivative(lambda t: np.sqrt(np.array([0.0, 1.0]) + t))
