@@ -6,7 +6,7 @@ import builtins
 import inspect
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
@@ -23,6 +23,7 @@ from torch.overrides import TorchFunctionMode
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.interop.arguments import at, first_line
 from gbackprop.interop.inplace import functional
+from gbackprop.interop.sizes import conditions_of
 
 LIBRARY = torch.library.Library("gbackprop", "DEF")
 LIBRARY.define("whole(Tensor x, Tensor? mask, str path, str entry, SymInt[] shape, ScalarType dtype) -> Tensor")
@@ -46,9 +47,6 @@ def columns(x: torch.Tensor, start: int, shape: Any, dtype: torch.dtype, key: st
 LIBRARY.define("columns(Tensor x, int start, SymInt[] shape, ScalarType dtype, str key) -> Tensor")
 torch.library.impl(LIBRARY, "columns", "CompositeExplicitAutograd")(columns)
 
-
-MOST = 2_000
-"""The largest number of samples at which a condition is looked at."""
 
 DROPOUT = "dropout "
 """In place of a path: the function, before its probability."""
@@ -151,7 +149,7 @@ def captured(
                 program = _program(module, x, Dim.DYNAMIC)  # which may say why not
         if not _is_general(program):
             raise at("", module, FOR_ONE)
-        conditions = _conditions(program)
+        conditions = conditions_of(program)
         if not functional(program.graph, tables, known):
             program.graph_module.recompile()
             every = torch.export.default_decompositions()
@@ -202,24 +200,6 @@ def _is_general(program: Any) -> bool:
     name = program.graph_signature.user_inputs[0]
     size = next(node for node in program.graph.nodes if node.name == name).meta["val"].shape[0]
     return isinstance(size, torch.SymInt) and bool(size.node.expr.is_Symbol)
-
-
-def _conditions(program: Any) -> tuple[str, ...]:
-    """Return the conditions on the number of samples, N, under which a program was captured."""
-    guards = [re.sub(r"L\['?\w+'?\]\.size\(\)\[0\]", "N", each) for each in getattr(program, "_guards_code", ())]
-    bounds = [f"N <= {each.upper}" for each in program.range_constraints.values() if each.upper.is_Integer]
-    return tuple(guards or bounds)
-
-
-def sizes_beyond(conditions: Iterable[str]) -> list[int]:
-    """Return up to three numbers of samples for which a condition does not hold; none where that is not known."""
-    codes = [compile(each, "<condition>", "eval") for each in conditions]
-    try:
-        holds = [all(eval(code, {"N": n}) for code in codes) for n in range(2 * MOST + 2)]
-    except Exception:  # a condition on something else
-        return []
-    first = next((n for n in range(2, MOST) if not holds[n]), 0)
-    return [n for n in (first, first + 1, 2 * first + 1) if first and not holds[n]]
 
 
 def _program(module: torch.nn.Module, x: torch.Tensor, size: Any) -> Any:

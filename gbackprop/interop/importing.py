@@ -18,8 +18,9 @@ from gbackprop.calculus.walk import values_upwards
 from gbackprop.interop.arguments import at, first_line
 from gbackprop.interop.assembly import KNOWN, Assembly, Failed
 from gbackprop.interop.calls import as_torch
-from gbackprop.interop.capture import calling, captured, columns, evaluating, keeping, sizes_beyond
+from gbackprop.interop.capture import calling, captured, columns, evaluating, keeping
 from gbackprop.interop.gradients import check_gradients, is_hooked
+from gbackprop.interop.sizes import check_beyond
 from gbackprop.interop.wholes import RECURRENT, WholeModule, converted, is_known, is_patched, wholes_of
 from gbackprop.network import Container, Graph, Sequential
 from gbackprop.network.container import inside
@@ -27,9 +28,6 @@ from gbackprop.network.graph import INPUT_NAME
 
 TOLERANCES = {"float32": 1e-5, "float64": 1e-10}
 """Largest difference of outputs, relative to the largest output."""
-
-LARGE, LOOSE = 5_000_000, 1e-3
-"""The most numbers of a batch for which torch's other way is tried, and by how much that may differ by rounding."""
 
 DECOMPOSED = frozenset({
     "lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input", "lstm_cell", "gru_cell", "rnn_tanh_cell",
@@ -63,7 +61,8 @@ def _imported(module: torch.nn.Module, example: Any, output: Any) -> Container:
     theirs += _others(module, chosen, x, inputs)
     _compare(network, x, theirs, names)
     if names is not None:
-        _check_beyond(module, chosen, network, names[1], x)
+        output_of = lambda batch: _output(module, chosen, batch)[1].numpy()  # noqa: E731
+        check_beyond(module, output_of, network, names[1].conditions, x)
     return network
 
 
@@ -85,27 +84,6 @@ def _graph(
             continue
         check_gradients(module, chosen, capture, x, partial(_run_whole, wholes))
         return graph, (assembly, capture, wholes)
-
-
-def _check_beyond(module: torch.nn.Module, chosen: Any, network: Container, capture: Any, x: torch.Tensor) -> None:
-    """Check that a network is right, too, where conditions under which it was captured do not hold.
-
-    Functions such as torch.cdist choose by the number of samples how they compute the same.
-    """
-    sizes = [n for n in sizes_beyond(capture.conditions) if n * x[0].numel() < LARGE]
-    right = bool(sizes) or not capture.conditions
-    for n in sizes:
-        batch = x[torch.arange(n) % len(x)]
-        try:
-            expected = _output(module, chosen, batch)[1].numpy()
-        except ValueError:  # the module refuses so many
-            continue
-        found = network(batch.numpy())
-        near = partial(np.allclose, rtol=LOOSE, atol=LOOSE * np.abs(expected).max())
-        right = right and found.shape == expected.shape and near(found, expected)
-    if not right:
-        words = " and ".join(capture.conditions)
-        raise at("", module, f"expected code for any number of samples, got code for {words} alone")
 
 
 def _dtype(module: torch.nn.Module) -> str | None:

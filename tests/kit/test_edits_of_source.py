@@ -3,6 +3,7 @@
 import copy
 import re
 import resource
+import threading
 import types
 from time import sleep
 
@@ -21,9 +22,11 @@ from gbackprop.losses import CrossEntropyLoss, MSELoss
 from gbackprop.losses.elementwise import ElementwiseLoss
 from gbackprop.quantities import Quantity, Statistic
 from gbackprop.testing import check_layer, check_loss, check_operator, check_quantity
-from gbackprop.testing.diagnosis import deadline, rewriting, search, source, space
+from gbackprop.testing.claims import Compared, Evaluation
+from gbackprop.testing.diagnosis import called, deadline, rewriting, search, space
+from gbackprop.testing.diagnosis.called import functions_of
 from gbackprop.testing.diagnosis.deadline import Deadline
-from gbackprop.testing.diagnosis.source import edits_of, functions_of
+from gbackprop.testing.diagnosis.source import edits_of
 
 RNG = np.random.default_rng(0)
 
@@ -916,14 +919,14 @@ def test_what_the_constructor_computes_is_edited_where_its_arguments_are_attribu
     right = np.linalg.inv(0.3 * np.eye(6) + u @ u.T)
     row = check_operator(LowRank(u, 0.3), right).failures[0]
     assert row.diagnosis[0].words.endswith("were `self.small = np.eye(u.shape[1]) * damping + u.T @ u`, in __init__")
-    given = source.given_to(LowRank(u, 0.3))
+    given = called.given_to(LowRank(u, 0.3))
     assert given is not None
     assert list(given) == ["u", "damping"]
     changed = LowRank(u, 0.3)
     changed.small = 2 * changed.small
-    assert source.given_to(changed) is None
-    assert source.given_to(Unstored(u, 0.6)) is None
-    assert source.given_to(L.Linear(2, 3)) is None
+    assert called.given_to(changed) is None
+    assert called.given_to(Unstored(u, 0.6)) is None
+    assert called.given_to(L.Linear(2, 3)) is None
 
 
 class Halves(Layer):
@@ -947,8 +950,8 @@ class Halves(Layer):
 
 
 def test_functions_that_other_methods_call_are_edited_last():
-    assert source.callers("part", Halves()) == 3
-    assert source.callers("slope", Halves()) == 1
+    assert called.callers("part", Halves()) == 3
+    assert called.callers("slope", Halves()) == 1
     call = types.SimpleNamespace(owner=Halves(), name="mjp")
     places = {place.title: place for place in rewriting._sources([("mjp", call), ("mjp", call)])}
     assert {title: place.more for title, place in places.items()} == {"mjp": 0.0, "part": 0.35, "slope": 0.0}
@@ -987,3 +990,67 @@ def test_a_deadline_looks_at_times_seldom_and_ends(monkeypatch):
     end = Deadline(100.0)
     assert not any(end.passed for _ in range(1000))
     assert len(looks) < 500
+
+
+def made(self, x, g):
+    return OfScale(x)
+
+
+def test_what_makes_an_object_is_taken_for_no_array_and_numbers_of_draws_are_left_alone():
+    texts = [words() for _, words, _ in edits_of(made, Slips())]
+    assert "`return OfScale(x)` were `return OfScale(g)`" in texts
+    assert not [text for text in texts if text.endswith("were `return g`")]
+    assert [name for name, *_ in functions_of(Whitened(), "draw")] == [".pseudo_targets"]
+
+
+def test_an_edit_must_leave_what_was_compared():
+    one = np.ones(3)
+
+    def trial(name):
+        after = Evaluation(lambda: Compared({name: one}, {name: one}, "ones"), ())
+        return types.SimpleNamespace(at=lambda change: after, compared=Compared({"a": 2 * one}, {"a": one}, "ones"))
+
+    assert rewriting._mends([trial("a")], [], None)
+    assert not rewriting._mends([trial("b")], [], None)
+
+
+class SignSquared(ParameterJacobian):
+    """The sign of a column is squared with it; the first call of the claim has no signs."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def per_sample(self, mat):
+        return mat * self.x
+
+    def square(self, mat, sign=None):
+        each = mat**2 if sign is None else (sign[..., None] * mat) ** 2
+        return (each * self.x**2).sum((0, 1))
+
+
+def test_the_call_is_looked_at_whose_result_is_wrong():
+    class Signed(L.Scale):
+        def parameter_jacobians(self, saved):
+            return {name: SignSquared(saved) for name in super().parameter_jacobians(saved)}
+
+    row = next(row for row in check_layer(Signed(3), draw(4, 3)).failures if row.method == "weight.square")
+    assert "were `each = mat ** 2 if sign is None else sign[..., None] * mat ** 2`" in row.diagnosis[0].words
+
+
+@pytest.mark.skipif(not space.STATUS.exists(), reason="the size of a process is known on Linux alone")
+def test_of_two_threads_that_limit_memory_none_leaves_a_limit():
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    entered, left = threading.Event(), threading.Event()
+
+    def other():
+        with space.limited_memory():
+            entered.set()
+            left.wait(10)
+
+    thread = threading.Thread(target=other)
+    with space.limited_memory():
+        thread.start()
+        assert entered.wait(10)
+    left.set()
+    thread.join()
+    assert resource.getrlimit(resource.RLIMIT_AS) == before

@@ -3,7 +3,11 @@
 import numpy as np
 import pytest
 
+import gbackprop as gb
+from gbackprop import layers, losses
 from gbackprop.testing.diagnosis.numbers import factor, rationals, recognized
+from gbackprop.testing.diagnosis.terms import sizes_of
+from gbackprop.testing.setting import CheckedNetwork
 
 SIZES = [{"N": 3, "d": 4, "k": 2, "one": 1}, {"N": 5, "d": 4, "k": 6, "one": 1}, {"N": 7, "d": 4, "k": 3, "one": 1}]
 NAMED = {
@@ -64,3 +68,17 @@ def test_what_is_less_common_costs_more():
         assert found[value] == pytest.approx(cost)
     assert 16 / 5 not in found
     assert 13.0 not in found
+
+
+def test_a_sum_of_weights_is_named_where_no_option_is_this_number():
+    sizes = [{"N": n, "Σ weight": 4.0, "temperature": 2.0} for n in (3, 5, 7)]
+    assert factor([4.0] * 3, sizes, 1e-9)[1].startswith("multiplied by temperature² = 4")
+    assert factor([5.5] * 3, [each | {"Σ weight": 5.5} for each in sizes], 1e-9)[1] == "multiplied by (Σ weight) = 5.5"
+
+
+def test_the_number_of_draws_is_named_before_that_of_outputs():
+    net = gb.Sequential(layers.Linear(2, 3), rng=0, dtype="float64")
+    x, y = np.ones((4, 2)), np.array([0, 1, 2, 0])
+    setting = CheckedNetwork(net, losses.CrossEntropyLoss(), x, y, targets=np.zeros((3, 4), dtype=int))
+    names = list(sizes_of((setting,)))
+    assert names.index("N") < names.index("M") < names.index("output features")

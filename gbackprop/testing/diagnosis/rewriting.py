@@ -18,11 +18,12 @@ from gbackprop.calculus.state import digest
 from gbackprop.losses.base import Loss
 from gbackprop.quantities import Quantity, Statistic
 from gbackprop.testing.diagnosis.arguments import Change
+from gbackprop.testing.diagnosis.called import CONSTRUCTOR, STATISTIC, callers, functions_of, given_to
 from gbackprop.testing.diagnosis.care import wrapped
 from gbackprop.testing.diagnosis.deadline import Deadline
 from gbackprop.testing.diagnosis.options import with_statistic
 from gbackprop.testing.diagnosis.relations import Found
-from gbackprop.testing.diagnosis.source import CONSTRUCTOR, STATISTIC, callers, edits_of, functions_of, given_to
+from gbackprop.testing.diagnosis.source import edits_of
 from gbackprop.testing.diagnosis.trials import Sides, Trial, holds, largest, parts_of, sides
 
 EDITS = 20_000

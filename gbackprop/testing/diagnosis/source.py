@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import copy
 import inspect
 import re
 import textwrap
@@ -21,10 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.calculus.layer import Layer
-from gbackprop.calculus.state import digest
 from gbackprop.calculus.state.classes import is_of_library
 from gbackprop.quantities import Quantity
+from gbackprop.testing.diagnosis.called import codes_in, names_in
 from gbackprop.testing.diagnosis.slips import Instead, of_expression, of_statement
 
 Edited = tuple[float, Callable[[], str], FunctionType]
@@ -38,15 +36,6 @@ AT_ONCE = 2_000
 
 LOCAL = {"super", "locals", "vars", "dir"}
 """Functions of the function that they stand in."""
-
-CONSTRUCTOR = "__init__"
-"""The name of the function that makes an object, whose edits are run in a copy."""
-
-STATISTIC = "statistic "
-"""The name of a formula, before its number."""
-
-SIZED = "noise"
-"""The method of losses whose argument is a number of draws, an edit of which may need any memory."""
 
 NO_CHOICE = ast.stmt, ast.keyword, ast.Slice
 """Nodes for which no call can stand."""
@@ -82,61 +71,6 @@ AROUND = {"-{}": 1.0, "2 * {}": 1.2, "{} / 2": 1.2, "1 - {}": 1.1, "1 / {}": 1.2
 """Expressions made of a term alone, with their cost."""
 
 
-def functions_of(owner: Any, name: str) -> list[tuple[str, FunctionType, Any]]:
-    """Return a method's function, by "", and those that it calls, by their names, with the object that they are of.
-
-    Names are ".name" of methods, "layer.name" of those of a layer inside, and "name" of other functions of its module;
-    `STATISTIC` and a number are that of the formula of a quantity's statistic. The library's own are left out where
-    there are others.
-    """
-    method = getattr(owner, name, None)
-    start = getattr(method, "__func__", method)
-    if not isinstance(start, FunctionType):
-        return []
-    waiting, seen, found = [("", start)], {start}, list[tuple[str, FunctionType, Any]]()
-    for called, function in waiting:  # which grows
-        found.append((called, function, owner))
-        for each in (name for name in dict.fromkeys(_names(function.__code__)) if name != SIZED):
-            inner, there = getattr(type(owner), each, None), function.__globals__.get(each)
-            near = function is start and getattr(there, "__module__", "") == start.__module__
-            for title, new in ((f".{each}", inner), (each, there if near else None)):
-                if isinstance(new, FunctionType) and new not in seen:
-                    seen.add(new)
-                    waiting.append((title, new))
-    inside = getattr(owner, "layer", None)
-    if isinstance(inside, Layer):
-        others = functions_of(inside, name)
-        found += [(f"layer.{each[0].strip('.') or name}", *each[1:]) for each in others if each[0][:1] in ("", ".")]
-    if given_to(owner) is not None:
-        found.append((CONSTRUCTOR, type(owner).__init__, owner))
-    for i, statistic in enumerate(owner.statistics() if isinstance(owner, Quantity) else ()):
-        formula = statistic.reduction.formula
-        found += [(f"{STATISTIC}{i}", formula, owner)] if isinstance(formula, FunctionType) else []
-    users = [each for each in found if not is_of_library(each[1].__module__)]
-    return users or found[:1]
-
-
-def given_to(owner: Any) -> dict[str, Any] | None:
-    """Return the arguments of a user's constructor that are attributes now; None where it makes another object."""
-    init = type(owner).__init__
-    if not isinstance(init, FunctionType) or is_of_library(init.__module__):
-        return None
-    known, names = vars(owner), [*inspect.signature(init).parameters][1:]
-    given = {name: known[name] for name in names if name in known}
-    try:
-        again = copy.copy(owner)
-        init(again, **given)
-        return given if digest(vars(again)) == digest(known) else None
-    except Exception:  # other arguments are needed
-        return None
-
-
-def callers(name: str, owner: Any) -> int:
-    """Return how many methods of an object's class call a function of a name."""
-    methods = {each for kind in type(owner).__mro__ for each in vars(kind).values() if isinstance(each, FunctionType)}
-    return sum(name in _names(each.__code__) for each in methods)
-
-
 def edits_of(function: FunctionType, owner: Any) -> Iterator[Edited]:
     """Yield a function with each edit of its source, the cheapest first.
 
@@ -144,7 +78,7 @@ def edits_of(function: FunctionType, owner: Any) -> Iterator[Edited]:
     """
     tree = _tree(function)
     safe = tree is not None and not any(isinstance(node, ast.While) for node in ast.walk(tree))
-    if tree is not None and safe and UNSAFE.isdisjoint(_names(function.__code__)):
+    if tree is not None and safe and UNSAFE.isdisjoint(names_in(function.__code__)):
         yield from _Edits(function, tree, _atoms(function, tree, owner), owner).made()
 
 
@@ -188,7 +122,7 @@ class _Edits:
         ast.fix_missing_locations(self.module)
         self.scope = {"np": np, **function.__globals__}
         named = any(isinstance(node, ast.NamedExpr) for node in ast.walk(tree))  # in a lambda, of that alone
-        self.alone = named or bool(LOCAL & set(_names(function.__code__)))
+        self.alone = named or bool(LOCAL & set(names_in(function.__code__)))
 
     def made(self) -> Iterator[Edited]:
         """Yield the edited functions, a number of edits at a time: most are never asked for."""
@@ -251,7 +185,7 @@ class _Edits:
             return None
         finally:
             place.put(node)
-        return next(each for each in _codes(outer) if each.co_name == self.tree.name and each.co_firstlineno)
+        return next(each for each in codes_in(outer) if each.co_name == self.tree.name and each.co_firstlineno)
 
     def _function(self, code: CodeType, number: int) -> FunctionType:
         """Return the function of a code in which the choice of a number is made."""
@@ -415,19 +349,6 @@ def _parsed(text: str) -> Any:
 
 def _text(node: ast.AST) -> str:
     return ast.unparse(node).split("\n")[0]
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    for each in _codes(code):
-        yield from each.co_names
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    """Yield a code and those inside of it."""
-    yield code
-    for each in code.co_consts:
-        if isinstance(each, CodeType):
-            yield from _codes(each)
 
 
 # ------------------------------------------------------------------------------------------------------------ the atoms
