@@ -1014,6 +1014,12 @@ def test_an_edit_must_leave_what_was_compared():
     assert not rewriting._mends([trial("b")], [], None)
 
 
+def test_objects_that_differ_are_of_one_kind():
+    one, other = (rewriting._numbers((types.SimpleNamespace(a=size), np.ones(2))) for size in (1.0, 2.0))
+    assert one != other
+    assert rewriting._kinds(one) == rewriting._kinds(other) != rewriting._kinds(rewriting._numbers(np.ones(2)))
+
+
 class SignSquared(ParameterJacobian):
     """The sign of a column is squared with it; the first call of the claim has no signs."""
 

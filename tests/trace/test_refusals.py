@@ -377,3 +377,16 @@ def test_the_number_of_samples_decides_nothing_in_a_loss_either():
 def test_the_axis_of_one_sample_may_be_dropped():
     net = gb.trace(lambda p, x: np.squeeze(x @ p["w"]), {"w": np.ones((3, 2))}, np.ones((4, 3)))
     assert net(np.ones((1, 3))).shape == (1, 2)
+
+
+@pytest.mark.parametrize(("features", "many"), [(3, True), (10_000, False)])
+def test_many_samples_are_tried_of_small_ones_alone(features, many):
+    sizes = []
+
+    def summed(p, x):
+        sizes.append(len(x))
+        return (x * p["w"]).sum(1)
+
+    gb.trace(summed, {"w": np.ones(features)}, np.ones((4, features)))
+    assert {1, 5} <= set(sizes)
+    assert (129 in sizes) is many
