@@ -5,8 +5,10 @@ import re
 import resource
 import threading
 import types
+from pathlib import Path
 from time import sleep
 
+import edits_table
 import numpy as np
 import pytest
 from faults_of_further_users import FURTHER
@@ -1060,3 +1062,37 @@ def test_of_two_threads_that_limit_memory_none_leaves_a_limit():
     left.set()
     thread.join()
     assert resource.getrlimit(resource.RLIMIT_AS) == before
+
+
+def test_the_edits_are_those_that_are_written_down():
+    """Whatever is no longer tried, or at another cost, shows here; the file is the output of `edits_table`."""
+    written = Path(__file__).with_name("edits.txt").read_text(encoding="utf-8").splitlines()
+    assert [*edits_table.of_kinds(), *edits_table.of_methods()] == written
+
+
+def test_no_edit_calls_what_does_more_than_compute():
+    class Owner:
+        def stored(self, x):
+            np.save("x", x)
+            return x
+
+        def plain(self, x):
+            return self.beta * x
+
+        def __init__(self):
+            self.beta = 2.5
+
+    words = [words() for _, words, _ in edits_of(Owner.plain, Owner())]
+    assert len(words) > 100
+    assert "save" not in str(words)
+    assert not [each for each in words if "self **" in each or ".beta.beta" in each or "x.beta" in each]
+
+
+def test_a_function_of_numpy_is_edited_as_the_method_of_an_array_is():
+    class Owner:
+        def total(self, x):
+            return np.sum(x, 1)
+
+    texts = [words().rpartition("return ")[2] for _, words, _ in edits_of(Owner.total, Owner())]
+    assert {"x.sum((1, 2))`", "x.sum(tuple(range(1, x.ndim)))`"} <= set(texts)
+    assert "np`" not in texts, "no array"

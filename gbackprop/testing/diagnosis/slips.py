@@ -22,6 +22,9 @@ FUNCTIONS = (("sum", "mean"), ("max", "min"), ("maximum", "minimum"), ("exp", "l
              ("dot", "outer", "multiply"))  # fmt: skip
 """Functions that are taken for each other."""
 
+HOLDERS = "self", "cls", "np", "xp", "numpy", "scipy", "special"
+"""Names of objects and modules, of which attributes are read: no arrays."""
+
 TRANSPOSED = "({}).T"
 
 SHORT = 4
@@ -42,6 +45,8 @@ SWAPPED: dict[type[ast.AST], tuple[type[Any], ...]] = {
 
 def of_expression(node: Any) -> Iterator[Instead]:
     """Yield what a node may be taken for, by its kind."""
+    if is_holder(node):
+        return
     if isinstance(node, ast.Name | ast.Attribute | ast.Call) and isinstance(getattr(node, "ctx", LOAD), ast.Load):
         yield from ((1.15, f"({ast.unparse(node)}){index}") for index in ("[:, None]", "[..., None]"))
     if isinstance(node, ast.BinOp):
@@ -97,6 +102,11 @@ def of_expression(node: Any) -> Iterator[Instead]:
         yield from _calls(node)
 
 
+def is_holder(node: ast.AST) -> bool:
+    """Return whether a node is the name of what holds functions and attributes."""
+    return isinstance(node, ast.Name) and node.id in HOLDERS
+
+
 def _calls(node: ast.Call) -> Iterator[Instead]:
     """Yield other calls: of another function, with other arguments, and what is given."""
     func = node.func
@@ -114,15 +124,16 @@ def _calls(node: ast.Call) -> Iterator[Instead]:
             yield 1.1, ast.Call(func, [ast.Constant(1), *node.args], [])
     if name in ("triu", "tril") and len(node.args) == 1:
         yield from ((1.1, ast.Call(func, [*node.args, ast.Constant(k)], [])) for k in (1, -1))
-    if isinstance(func, ast.Attribute) and name in REDUCTIONS:
-        text = ast.unparse(func.value)
+    if isinstance(func, ast.Attribute) and name in REDUCTIONS and (node.args or not is_holder(func.value)):
+        array, *given = node.args if is_holder(func.value) else [func.value, *node.args]
+        text = ast.unparse(array)
         yield 1.1, f"({text}).{name}(tuple(range(1, ({text}).ndim)))"
-        yield from ((1.1, f"({text}).{name}({axis})") for axis in AXES if len(node.args) == 1 and not node.keywords)
+        yield from ((1.1, f"({text}).{name}({axis})") for axis in AXES if len(given) == 1 and not node.keywords)
         if all(each.arg != "keepdims" for each in node.keywords):
             keep = ast.keyword("keepdims", ast.Constant(True))
             yield 1.1, ast.Call(func, node.args, [*node.keywords, keep])
     yield from ((0.95, each) for each in node.args[:1] if name != "astype")
-    if isinstance(func, ast.Attribute):
+    if isinstance(func, ast.Attribute) and not is_holder(func.value):
         yield 0.95, func.value
     yield from ((1.0, each) for each in _out_of(node))
     yield from ((1.0, ast.Call(func, each, node.keywords)) for each in _exchanged(node.args[:4], node.args[4:]))

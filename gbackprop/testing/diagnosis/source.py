@@ -23,7 +23,7 @@ import numpy as np
 from gbackprop.calculus.state.classes import is_of_library
 from gbackprop.quantities import Quantity
 from gbackprop.testing.diagnosis.called import codes_in, names_in
-from gbackprop.testing.diagnosis.slips import Instead, of_expression, of_statement
+from gbackprop.testing.diagnosis.slips import Instead, is_holder, of_expression, of_statement
 
 Edited = tuple[float, Callable[[], str], FunctionType]
 """The cost of an edit, what gives its words, and the function so edited."""
@@ -52,6 +52,9 @@ number of these."""
 
 UNSAFE = {"open", "exec", "eval", "system", "remove", "unlink", "rmtree", "rename", "write", "Popen", "save", "savez"}
 """Names of functions that do more than compute."""
+
+NO_ATOMS = "self", "np", "xp", "self.parameters"
+"""Expressions that are no arrays or numbers."""
 
 FORMS = {"{}": 0.0, "1 - {}": 0.15, "{} ** 2": 0.15, "np.sqrt({})": 0.2, "{} + 1": 0.2, "1 - {} ** 2": 0.25,
          "np.log({})": 0.25, "np.sign({})": 0.25}  # fmt: skip
@@ -232,6 +235,8 @@ class _Edits:
     def _instead(self, place: _Place) -> Iterator[Instead]:
         """Yield what may stand at a place."""
         node = place.node
+        if is_holder(node):
+            return
         yield from of_expression(node)
         if isinstance(node, ast.Call):
             yield from self._calls(node)
@@ -257,7 +262,7 @@ class _Edits:
                 if more < 0.25 or more == FORMS["np.log({})"]:
                     yield 1.25 + cost + more, f"{text} + {factor}"
                     yield 1.3 + cost + more, f"{text} - {factor}"
-        for name in sorted({each.id for each in ast.walk(node) if isinstance(each, ast.Name)}):
+        for name in sorted({each.id for each in ast.walk(node) if isinstance(each, ast.Name) and not is_holder(each)}):
             for atom, cost in self.atoms:
                 other = re.sub(rf"(?<![.\w]){name}\b", f"({atom})", text)
                 if other != text:
@@ -368,8 +373,10 @@ def _atoms(function: FunctionType, tree: ast.FunctionDef, owner: Any) -> list[st
             methods = [getattr(each, "fget", each) for each in vars(kind).values()]
             trees += [each for f in methods if isinstance(f, FunctionType) and (each := _tree(f)) is not None]
     for each in trees:
+        called = {id(node.func) for node in ast.walk(each) if isinstance(node, ast.Call)}
         for node in ast.walk(each):
-            if isinstance(node, ast.Name | ast.Attribute | ast.Subscript | ast.Call | ast.BinOp | ast.Compare):
+            is_value = isinstance(node, ast.Name | ast.Attribute | ast.Subscript | ast.Call | ast.BinOp | ast.Compare)
+            if is_value and id(node) not in called and UNSAFE.isdisjoint(_names(node)):
                 names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
                 text = ast.unparse(node)
                 if names <= known and names - set(function.__globals__) - set(vars(builtins)) and len(text) <= ATOM:
@@ -378,7 +385,12 @@ def _atoms(function: FunctionType, tree: ast.FunctionDef, owner: Any) -> list[st
         found.update(dict.fromkeys(f"scale.{name}" for name in ("batch", "factor") if "scale" in given))
     found.update(dict.fromkeys(f"len({name})" for name in given[1:]))
     found.update(dict.fromkeys(f"{name}.shape[-1]" for name in given[1:]))
-    return [text for text in found if text not in ("self", "np", "xp") and not text.endswith("dtype")]
+    return [text for text in found if text not in NO_ATOMS and not text.endswith("dtype")]
+
+
+def _names(node: ast.AST) -> set[str]:
+    """Return the names of what an expression reads and calls, attributes among them."""
+    return {name for part in ast.walk(node) for name in (getattr(part, "id", ""), getattr(part, "attr", ""))}
 
 
 def _is_option(text: str) -> bool:
