@@ -20,6 +20,7 @@ from changes import Change
 ROOT = Path(__file__).parents[2]
 COMPILED = {
     "engine/kernels/compiled.py": "engine/kernels/host.py",
+    "engine/kernels/compiled_steps.py": "engine/forms/recurrent.py",
     "engine/kernels/compiled_tiles.py": "engine/kernels/tiles.py",
 }
 """Files that run as machine code, which coverage does not see, and the file whose functions call them."""

@@ -130,10 +130,10 @@ class Statements:
         array.named = Named(name, memory, whole, plain(array).flags.c_contiguous, array.size, array.dtype)
         return array
 
-    def do(self, function: Any, args: Sequence[Any], named: Any = None, out: Any = None, kernel: bool = False) -> Any:
+    def do(self, function: Any, args: Sequence[Any], named: Any = None, out: Any = None, outputs: int = 0) -> Any:
         """Call a function, and write that down; return its results, or `out`, into which it writes its result.
 
-        One that returns nothing may write into each array that it is given, a kernel into its last one.
+        One that returns nothing may write into each array that it is given, a kernel into its last `outputs`.
         """
         named = named or {}
         result = function(*plain(list(args)), **plain(named))
@@ -150,7 +150,7 @@ class Statements:
             if of is not None and not is_view:  # such as windows, which may have a number twice
                 of = replace(of, whole=False)
             arrays.append(self.array(each, f"t{self.made}", of))
-        targets = [out] if out is not None else given[-1:] if kernel else given if result is None else []
+        targets = [out] if out is not None else given[-outputs:] if outputs else given if result is None else []
         written = {each.named.memory for each in targets}
         errors = {key: str(value) for key, value in np.geterr().items() if value != ERRORS[key]}
         made, value = [each.named for each in arrays], found[0] if function in CONSTANT and not given else None

@@ -129,7 +129,7 @@ class WritingKernels:
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(self.functions, name)
-        return lambda *args: self.writer.do(function, args, kernel=True)
+        return lambda *args: self.writer.do(function, args, outputs=getattr(function, "outputs", 1))
 
 
 def writer_of(values: Any) -> Statements:

@@ -1,4 +1,4 @@
-"""Fast forms of the time steps of an LSTM: each step writes into arrays that are there already.
+"""Fast forms of the time steps of an LSTM: a compiled loop in float32; else each step writes into arrays made before.
 
 A step of a usual size is a product of matrices and some ten operations on arrays that fit into the first cache. Making
 new arrays takes as long as the operations.
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, array_module
+from gbackprop.engine.kernels import calls_of, steps_of
 from gbackprop.engine.registry import Context, LayerForms
 from gbackprop.layers.recurrent import GRUSteps, LSTMSteps, RNNSteps
 
@@ -22,10 +23,15 @@ def forward(layer: LSTMSteps, a: Array, context: Context) -> tuple[Array, Any]:
         return layer.forward(a)
     (n, length), size = a.shape[:2], layer.size
     weight = xp.ascontiguousarray(layer.weight.parameters[layer.weight.key].reshape(4, size, size).swapaxes(1, 2))
-    bias = layer.bias and layer.parts_of(layer.bias.parameters[layer.bias.key])[:, None]
+    bias = None if layer.bias is None else layer.parts_of(layer.bias.parameters[layer.bias.key])[:, None]
     h, c = context.memory.empty(a, (2, length + 1, n, size))
+    gates = context.memory.empty(a, (length, 4, n, size))
+    if kernels := calls_of(a, steps_of(a.dtype)):
+        shift = xp.zeros((4, size), dtype=a.dtype) if bias is None else xp.ascontiguousarray(bias[:, 0])
+        kernels.lstm_forward(xp.ascontiguousarray(a), weight, shift, layer.reverse, h, c, gates)
+        return layer.restored(h[1:]), (h, c, gates)
     h[0] = c[0] = 0
-    gates, product = context.memory.empty(a, (length, 4, n, size)), np.empty_like(h[0])
+    product = np.empty_like(h[0])
     steps = layer.parts_of(layer.ordered(a)).swapaxes(0, 1)
     with np.errstate(over="ignore"):
         for t in range(length):
@@ -54,11 +60,16 @@ def carry(layer: LSTMSteps, saved: Any, mat: Array, context: Context) -> Array:
     """Compute `LSTMSteps.mjp`."""
     if not isinstance(mat, np.ndarray):
         return layer.mjp(saved, mat)
-    xp = array_module(mat)
-    of_cell, of_output, slope, f = _slopes(layer, saved, context)
-    weight, steps = layer.parameters[layer.weight.key], layer.ordered(mat)
+    xp, weight, steps = array_module(mat), layer.parameters[layer.weight.key], layer.ordered(mat)
     length, v, n, size = steps.shape
     delta = context.memory.empty(mat, (v, n, length, 4 * size))
+    if kernels := calls_of(mat, steps_of(mat.dtype)):
+        _, c, gates = saved
+        tanh = np.tanh(c[1:], out=context.memory.empty(c, c[1:].shape))
+        columns, weight = xp.ascontiguousarray(mat), xp.ascontiguousarray(weight)
+        kernels.lstm_carry(columns, weight, layer.reverse, tanh, c, gates, delta)
+        return delta
+    of_cell, of_output, slope, f = _slopes(layer, saved, context)
     ordered = layer.ordered(delta)
     now = xp.zeros((v, n, 4 * size), dtype=mat.dtype)  # δ of the step above: 0 for the last
     parts = layer.parts_of(now)

@@ -38,6 +38,15 @@ def transforms_of(x: Array) -> ModuleType | None:
     return calls_of(x, compiled_tiles)
 
 
+def steps_of(dtype: Any) -> ModuleType | None:
+    """Return the loops over the time steps of recurrent layers on the host, or None if there are none for a dtype."""
+    if np.dtype(dtype) != np.float32 or numba_kernels() is None:
+        return None
+    from gbackprop.engine.kernels import compiled_steps
+
+    return compiled_steps
+
+
 def calls_of(x: Array, kernels: ModuleType | None) -> Any:
     """Return kernels; for an array that writes down what is done to it, such that their calls are written down."""
     if kernels is None or not isinstance(x, ModuleArray):

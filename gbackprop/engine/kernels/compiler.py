@@ -17,12 +17,12 @@ PATIENCE = 2.0
 """Seconds of compilation in one process after which a line says so."""
 
 
-def compiled(loop: Callable[..., None]) -> Callable[..., None]:
-    """Compile a loop at its first call for each kind of arrays, which takes seconds.
+def compiled(loop: Callable[..., None], outputs: int = 1) -> Callable[..., None]:
+    """Compile a loop at its first call for each kind of arrays, which takes seconds; it writes to its last `outputs`.
 
     Numba stores the code in the folder of the loop's file, else in the user's cache, or in NUMBA_CACHE_DIR.
     """
-    fast = njit(nogil=True, cache=True)(loop)
+    fast = njit(nogil=True, cache=True, error_model="numpy")(loop)
 
     @functools.wraps(loop)
     def call(*arguments: Any) -> None:
@@ -31,6 +31,7 @@ def compiled(loop: Callable[..., None]) -> Callable[..., None]:
         except OSError:  # the code is compiled, but could not be stored, on a full disk for instance; nothing has run
             fast(*arguments)
 
+    call.outputs = outputs  # type: ignore[attr-defined]
     return call
 
 
