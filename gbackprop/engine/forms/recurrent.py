@@ -28,7 +28,7 @@ def forward(layer: LSTMSteps, a: Array, context: Context) -> tuple[Array, Any]:
     gates = context.memory.empty(a, (length, 4, n, size))
     if kernels := calls_of(a, steps_of(a.dtype)):
         shift = xp.zeros((4, size), dtype=a.dtype) if bias is None else xp.ascontiguousarray(bias[:, 0])
-        kernels.lstm_forward(xp.ascontiguousarray(a), weight, shift, layer.reverse, h, c, gates)
+        kernels.lstm_forward(xp.ascontiguousarray(a), weight, shift, layer.reverse, (h, c, gates))
         return layer.restored(h[1:]), (h, c, gates)
     h[0] = c[0] = 0
     product = np.empty_like(h[0])
@@ -64,10 +64,8 @@ def carry(layer: LSTMSteps, saved: Any, mat: Array, context: Context) -> Array:
     length, v, n, size = steps.shape
     delta = context.memory.empty(mat, (v, n, length, 4 * size))
     if kernels := calls_of(mat, steps_of(mat.dtype)):
-        _, c, gates = saved
-        tanh = np.tanh(c[1:], out=context.memory.empty(c, c[1:].shape))
         columns, weight = xp.ascontiguousarray(mat), xp.ascontiguousarray(weight)
-        kernels.lstm_carry(columns, weight, layer.reverse, tanh, c, gates, delta)
+        kernels.lstm_carry(columns, weight, layer.reverse, saved, delta)
         return delta
     of_cell, of_output, slope, f = _slopes(layer, saved, context)
     ordered = layer.ordered(delta)

@@ -15,6 +15,9 @@ from numba import njit
 
 from gbackprop.engine.kernels.compiler import compiled
 
+Saved = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""h, c and gates."""
+
 F = np.float32
 inlined = njit(nogil=True, inline="always", error_model="numpy")
 
@@ -52,10 +55,9 @@ def _tanh(z: Any) -> Any:
 
 
 @partial(compiled, outputs=3)
-def lstm_forward(
-    a: np.ndarray, weight: np.ndarray, bias: np.ndarray, reverse: bool, h: np.ndarray, c: np.ndarray, gates: np.ndarray
-) -> None:
+def lstm_forward(a: np.ndarray, weight: np.ndarray, bias: np.ndarray, reverse: bool, saved: Saved) -> None:
     """Write the states and gates for inputs `a` (N, T, 4 H), W_hhᵀ of each gate (4, H, H) and b_hh (4, H)."""
+    h, c, gates = saved
     samples, length, size = len(a), a.shape[1], h.shape[2]
     h[0], c[0] = 0, 0
     for t in range(length):
@@ -80,14 +82,18 @@ def lstm_forward(
 
 
 @compiled
-def lstm_carry(
-    mat: np.ndarray, weight: np.ndarray, reverse: bool, tanh: np.ndarray, c: np.ndarray, gates: np.ndarray,
-    delta: np.ndarray
-) -> None:  # fmt: skip
-    """Write the columns `delta` at a, (V, N, T, 4 H), for columns `mat` at h, (V, N, T, H), and tanh c (T, N, H)."""
+def lstm_carry(mat: np.ndarray, weight: np.ndarray, reverse: bool, saved: Saved, delta: np.ndarray) -> None:
+    """Write the columns `delta` at a, (V, N, T, 4 H), for columns `mat` at h, (V, N, T, H), and W_hh (4 H, H)."""
+    _, c, gates = saved
     columns, samples, length, size = mat.shape
     now = np.empty((samples, 4 * size), mat.dtype)
     state, cell = np.empty((samples, size), mat.dtype), np.empty((samples, size), mat.dtype)
+    tanh = np.empty((length, samples, size), mat.dtype)
+    for t in range(length):
+        for n in range(samples):
+            after, found = c[t + 1, n], tanh[t, n]
+            for j in range(size):
+                found[j] = _tanh(after[j])
     for v in range(columns):
         now[:], cell[:] = 0, 0
         for t in range(length - 1, -1, -1):
@@ -95,7 +101,7 @@ def lstm_carry(
             at = length - 1 - t if reverse else t
             for n in range(samples):
                 i, f, g, o = gates[t, 0, n], gates[t, 1, n], gates[t, 2, n], gates[t, 3, n]
-                above, of_tanh, before, row = mat[v, n, at], tanh[t, n], c[t, n], now[n]
+                above, before, of_tanh, row = mat[v, n, at], c[t, n], tanh[t, n], now[n]
                 for j in range(size):
                     s = state[n, j] + above[j]
                     d = cell[n, j] + s * o[j] * (ONE - of_tanh[j] * of_tanh[j])
