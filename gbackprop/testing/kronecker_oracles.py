@@ -37,14 +37,31 @@ def weight_inputs(layer: Layer, *inputs: np.ndarray) -> np.ndarray:
     """
     weight = by_output(layer, layer.parameters[_weight(layer)])
     groups, outputs, *seen = weight.shape
-    features_last = len(seen) == 1  # a linear layer's features are its last axis, a convolution's its first
+    axis = output_axis(layer, _weight(layer), *inputs)
 
     def feature(o: int) -> np.ndarray:
-        y = layer.forward(*inputs)[0]
-        return y[..., o] if features_last else y[:, o]
+        return layer.forward(*inputs)[0].take(o, axis)
 
     each = [complex_derivative(partial(feature, group * outputs), weight[group, 0]) for group in range(groups)]
     return np.stack(each).reshape(groups, len(inputs[0]), -1, prod(seen))
+
+
+def output_axis(layer: Layer, name: str, *inputs: np.ndarray) -> int:
+    """Return the output's axis along which row o of a weight counts at place o alone.
+
+    Of several, a linear layer's last one, and a convolution's first one after the samples'; a ValueError without one.
+    """
+    weight = by_output(layer, layer.parameters[name])
+    y, row, outputs = layer.forward(*inputs)[0], weight[0, 0], weight.shape[0] * weight.shape[1]
+    before = row.copy()
+    row += 1 + np.abs(row)
+    changed = layer.forward(*inputs)[0] != y
+    row[...] = before
+    axes = range(1, y.ndim) if weight.ndim > 3 else range(y.ndim - 1, 0, -1)
+    for axis in axes:
+        if y.shape[axis] == outputs and not changed.take(range(1, outputs), axis).any():
+            return axis
+    raise ValueError(f"{name}: expected an axis of {outputs} outputs, one for each row of the weight, got {y.shape}")
 
 
 def by_output(layer: Layer, weight: np.ndarray) -> np.ndarray:

@@ -54,7 +54,7 @@ def _check(claims: Claims, operator: Any, rng: np.random.Generator, dense: Any, 
 
     def columns(of: np.ndarray, A: Any = operator) -> np.ndarray:
         found = [A @ column.copy() for column in of.T]
-        expect_shape(found[0], shape[:1])
+        expect_shape(found[0], A.shape[:1])
         return np.stack(found, 1)
 
     def equal(method: str, claim: str, got: Callable[[Any], Any], want: Callable[[Any], Any], oracle: str) -> None:
@@ -70,7 +70,9 @@ def _check(claims: Claims, operator: Any, rng: np.random.Generator, dense: Any, 
         units = np.eye(shape[1], dtype=V.dtype)
         equal("matvec", "is A[i, j]", lambda A: columns(units, A), lambda A: dense, "the dense matrix")
     if hasattr(operator, "T"):
-        equal("rmatvec", "⟨Aᵀ u, v⟩ = ⟨u, A v⟩", lambda A: (A.T @ U).T @ V, lambda A: U.T @ columns(V, A), "matvec")
+        transposed = lambda A: columns(U, A.T)  # noqa: E731
+        equal("rmatvec", "⟨Aᵀ u, v⟩ = ⟨u, A v⟩", lambda A: transposed(A).T @ V, lambda A: U.T @ columns(V, A), "matvec")
+        equal("rmatmat", "columns do not interact", lambda A: A.T @ U, transposed, "one column at a time")
     if getattr(operator, "symmetric", False):
         equal("matvec", "is symmetric", lambda A: V.T @ columns(V, A), lambda A: columns(V, A).T @ V, "its transpose")
 

@@ -124,17 +124,21 @@ def _per_sample(probe: Probe, name: str, rng: np.random.Generator) -> Compared:
 
 
 def _bend(probe: Probe, name: str, rng: np.random.Generator) -> Compared:
-    """Return the second difference in a random direction, beside the first."""
+    """Return the second difference in a random direction, beside the first; not given where the Jacobian bends, too."""
     twin, value = twin_of(probe.layer), probe.layer.parameters[name]
     direction = rng.standard_normal(value.shape) * size_of(value)
 
-    def moved(t: float) -> np.ndarray:
+    def moved(t: float) -> tuple[np.ndarray, np.ndarray]:
         twin.parameters[name] = value + t * direction
-        return probe.run(probe.x, twin)[0]
+        y, saved = probe.run(probe.x, twin)
+        return y, twin.parameter_jacobians(saved)[name].per_sample(np.ones_like(y)[None])
 
-    low, middle, high = moved(-1.0), moved(0.0), moved(1.0)
+    (low, _), (middle, one), (high, other) = map(moved, (-1.0, 0.0, 1.0))
     floor = max(float(np.max(np.abs(high - low), initial=0)), 1e-4 * float(np.max(np.abs(middle), initial=0)))
-    return Compared(low + high - 2 * middle, np.zeros_like(middle), "second differences", ROUNDING, floor)
+    second = low + high - 2 * middle
+    if np.any(np.abs(second) > ROUNDING * floor) and np.any(np.abs(other - one) > ROUNDING * np.max(np.abs(one))):
+        raise NotGivenError("it is not, as its Jacobian says: quantities and operators of the Hessian refuse the layer")
+    return Compared(second, np.zeros_like(middle), "second differences", ROUNDING, floor)
 
 
 def parameter_curve(

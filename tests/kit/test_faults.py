@@ -10,9 +10,10 @@ import pytest
 from common import one_in
 from fault_table import FAULTS, judged, planted, row, table, whole_row
 
-from gbackprop import losses
+from gbackprop import Sequential, backward, layers, losses
 from gbackprop.calculus.jacobian import Bias
 from gbackprop.layers import Layer, Linear, ParameterJacobian
+from gbackprop.quantities import DiagGGN, DiagHessian
 from gbackprop.testing import Row, check_layer, check_loss, check_network
 from gbackprop.testing.claims import ROUNDING, Compared, _compared
 from gbackprop.testing.report import FAILED, entry
@@ -235,7 +236,6 @@ MISBEHAVING = [
     (own(__init__=lambda self: setattr(self, "lock", threading.Lock())), "layer", "cannot pickle"),
     (own(curvature="flat"), "curvature", "is 'flat'"),
     (Mixes, "curvature", ""),
-    (Squares, "a", ""),
     (own(output_shape=takes_three), "output_shape", "refused with TypeError: three features, please"),
     *[
         (own(output_shape=lambda self, given, wrong=wrong: (9,) if given == wrong else given), "output_shape",
@@ -260,6 +260,31 @@ def test_misbehaviour_is_a_row_that_says_so(kind, method, words):
     assert report.failures, report
     assert report.failures[0].method == method
     assert words in report.failures[0].problem
+
+
+class Bent(Squares):
+    """Its Jacobian does not depend on a, as if the layer were linear in it."""
+
+    def parameter_jacobians(self, x):
+        found = super().parameter_jacobians(x)
+        at = found["a"].per_sample
+        found["a"].per_sample = lambda mat: at(mat) / self.parameters["a"] * 0.7
+        return found
+
+
+def test_a_layer_that_is_not_affine_in_a_parameter_passes_if_its_jacobian_says_so():
+    """The quantities that take it to be affine refuse it; a Jacobian that is the same everywhere is wrong."""
+    x, words = np.random.default_rng(0).standard_normal((3, 3)), "the output is linear in it"
+    report = misbehaving(Squares)
+    report.assert_ok()
+    (row,) = (row for row in report.rows if row.claim.startswith(words))
+    assert (row.method, row.verdict) == ("a", "not given")
+    assert "the Hessian refuse" in row.problem
+    net = Sequential(Squares(), layers.Linear(3, 2), rng=0, dtype="float64")
+    with pytest.raises(ValueError, match="cannot give DiagHessian: it is not affine in its parameter a"):
+        backward(net, losses.MSELoss(), x, np.ones((3, 2)), DiagHessian())
+    assert backward(net, losses.MSELoss(), x, np.ones((3, 2)), DiagGGN()).gradient
+    assert [row.claim[: len(words)] for row in check_layer(Bent(), x).failures if row.method == "a"] == [words]
 
 
 def test_nonsense_is_a_row_too():

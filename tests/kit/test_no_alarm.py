@@ -14,9 +14,17 @@ from gbackprop.layers.elementwise.activation import sigmoid
 from gbackprop.layers.embedding import _Rows
 from gbackprop.losses.elementwise import ElementwiseLoss
 from gbackprop.quantities import Quantity, Statistic
-from gbackprop.testing import check_layer, check_loss, check_network, check_quantity, check_symmetries
+from gbackprop.testing import (
+    check_layer,
+    check_loss,
+    check_network,
+    check_quantity,
+    check_symmetries,
+    kronecker_oracles,
+)
 from gbackprop.testing.cases import ALL_LAYERS, NETWORKS
 from gbackprop.testing.claims import Compared, _compared
+from gbackprop.testing.probe import twin_of
 from gbackprop.testing.purity import changes, snapshot
 from gbackprop.testing.report import FAILED, NOT_GIVEN, OK
 from gbackprop.testing.runs import every_quantity, floor_of
@@ -554,3 +562,50 @@ def test_the_row_of_the_padding_is_judged(fault, monkeypatch, apart):
     x, y = np.array([[0, 2, 1], [2, 2, 3], [4, 5, 6], [1, 2, 0]]), np.array([0, 1, 1, 0])
     given = made, losses.CrossEntropyLoss(), x, y
     assert check_network(*given).ok == check_symmetries(*given).ok == (not fault)
+
+
+class TokenLinear(layers.Layer):
+    """y[s, f] = Σₜ W[s, t] x[t, f] + b[s]: ``[N, T, F] -> [N, S, F]``, linear along the first axis of a sample."""
+
+    constant_jacobian = True
+    kronecker_factors = True
+
+    def __init__(self, tokens, outputs):
+        self.tokens, self.outputs = tokens, outputs
+
+    def parameter_shapes(self):
+        return {"weight": (self.outputs, self.tokens), "bias": (self.outputs,)}
+
+    def draw(self, rng):
+        return {name: rng.standard_normal(shape) for name, shape in self.parameter_shapes().items()}
+
+    def output_shape(self, shape):
+        if len(shape) != 2 or shape[0] != self.tokens:
+            raise ValueError(f"expected features of shape ({self.tokens}, F), got {shape}")
+        return self.outputs, shape[1]
+
+    def forward(self, x):
+        return self.parameters["weight"] @ x + self.parameters["bias"][:, None], x
+
+    def jmp(self, saved, mat):
+        return self.parameters["weight"] @ mat
+
+    def mjp(self, saved, mat):
+        return self.parameters["weight"].T @ mat
+
+    def parameter_jacobians(self, saved):
+        bias = Bias(lambda mat: mat.swapaxes(-1, -2))
+        weight = Outer(lambda: saved.swapaxes(1, 2)[None], bias, lambda weight: weight, lambda weight: weight)
+        return {"weight": weight, "bias": bias}
+
+
+@pytest.mark.parametrize("outputs", [2, 3])
+def test_no_alarm_where_the_outputs_of_a_weight_are_not_the_last_axis(outputs):
+    """With 3 outputs both axes have their number."""
+    rng, last = np.random.default_rng(0), layers.Linear(3 * outputs, 2)
+    net = Sequential(TokenLinear(4, outputs), layers.SiLU(), layers.Flatten(), last, rng=0, dtype="float64")
+    x, y = rng.standard_normal((2, 4, 3)), rng.standard_normal((2, 2))
+    check_network(net, losses.MSELoss(), x, y).assert_ok()
+    layer, want = twin_of(net.layers[0], "complex128"), np.einsum("ntf,nsf->ts", x, x)
+    np.testing.assert_allclose(kronecker_oracles.input_square(layer, x), want, rtol=1e-12)
+

@@ -86,6 +86,23 @@ def square(v):
     return SQUARE @ v
 
 
+class Transposed(LinearOperator):
+    """Products with the transpose of its own, for one vector and for several."""
+
+    def __init__(self, vector=SQUARE.T, vectors=SQUARE.T):
+        super().__init__(np.float64, (4, 4))
+        self.vector, self.vectors = vector, vectors
+
+    def _matvec(self, v):
+        return SQUARE @ v
+
+    def _rmatvec(self, v):
+        return self.vector @ v
+
+    def _rmatmat(self, V):
+        return self.vectors @ V
+
+
 CALLS, BUFFER = count(1), np.empty(4)
 LAWS = {
     "counts": (operator(counts), "matvec", "is pure"),
@@ -97,6 +114,8 @@ LAWS = {
     "shape": (Plain(), "matvec", "is pure"),
     "mixed": (operator(matmat=lambda V: SYMMETRIC @ V[:, ::-1]), "matmat", "columns do not interact"),
     "untransposed": (operator(square, square, square, False), "rmatvec", "⟨Aᵀ u, v⟩ = ⟨u, A v⟩"),
+    "one vector": (Transposed(vector=SQUARE), "rmatvec", "⟨Aᵀ u, v⟩ = ⟨u, A v⟩"),
+    "vectors": (Transposed(vectors=SQUARE), "rmatmat", "columns do not interact"),
     "claimed": (operator(square, square, lambda v: SQUARE.T @ v), "matvec", "is symmetric"),
 }
 
@@ -105,6 +124,10 @@ LAWS = {
 def test_each_law_is_seen_to_fail(name):
     wrong, method, claim = LAWS[name]
     assert named(check_operator(wrong)) == (method, claim)
+
+
+def test_products_with_the_transpose_of_its_own_pass():
+    check_operator(Transposed(), SQUARE).assert_ok()
 
 
 def test_that_a_matrix_should_be_its_transpose_is_no_diagnosis():

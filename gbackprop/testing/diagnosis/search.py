@@ -131,7 +131,7 @@ class _Search:
             found += list(filter(None, kind()))
             if not all(any(word in each.words for word in CHANCE) for each in found) or self.deadline.passed:
                 break
-        return found if min((each.cost for each in found), default=0) <= NAMED else [*found, *self.rewrites]
+        return found if min((each.cost for each in found), default=np.inf) <= NAMED else [*found, *self.rewrites]
 
     @property
     def probe(self) -> Any:

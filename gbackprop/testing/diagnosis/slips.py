@@ -94,10 +94,14 @@ def of_expression(node: Any) -> Iterator[Instead]:
         yield 1.1, ast.BinOp(node, ast.Pow(), ast.Constant(2))
     elif isinstance(node, ast.Slice):
         yield 1.1, ast.Slice(None, None, None)
+        if node.lower is not None and node.upper is not None:
+            for op in (ast.Sub(), ast.Add()):
+                lower, upper = (ast.BinOp(each, op, ast.Constant(1)) for each in (node.lower, node.upper))
+                yield 1.1, ast.Slice(lower, upper, node.step)
     elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
         yield 1.1, node.value
     elif isinstance(node, ast.keyword) and node.arg == "axis":
-        yield from ((1.05, ast.keyword("axis", ast.parse(axis, mode="eval").body)) for axis in AXES)
+        yield from ((1.05, ast.keyword("axis", parsed(axis))) for axis in AXES)
     elif isinstance(node, ast.Call):
         yield from _calls(node)
 
@@ -128,7 +132,8 @@ def _calls(node: ast.Call) -> Iterator[Instead]:
         array, *given = node.args if is_holder(func.value) else [func.value, *node.args]
         text = ast.unparse(array)
         yield 1.1, f"({text}).{name}(tuple(range(1, ({text}).ndim)))"
-        yield from ((1.1, f"({text}).{name}({axis})") for axis in AXES if len(given) == 1 and not node.keywords)
+        of_axes = ast.Attribute(array, name, LOAD)
+        yield from ((1.1, ast.Call(of_axes, [parsed(axis)], node.keywords)) for axis in AXES if len(given) == 1)
         if all(each.arg != "keepdims" for each in node.keywords):
             keep = ast.keyword("keepdims", ast.Constant(True))
             yield 1.1, ast.Call(func, node.args, [*node.keywords, keep])
@@ -137,6 +142,8 @@ def _calls(node: ast.Call) -> Iterator[Instead]:
         yield 0.95, func.value
     yield from ((1.0, each) for each in _out_of(node))
     yield from ((1.0, ast.Call(func, each, node.keywords)) for each in _exchanged(node.args[:4], node.args[4:]))
+    if isinstance(func, ast.Attribute) and ast.unparse(func.value) == "self" and not node.keywords:  # one is forgotten
+        yield from ((1.1, ast.Call(func, [*node.args, ast.Constant(k)], [])) for k in (1, 0, 2, -1))
     for i in range(len(node.keywords)):
         yield 1.1, ast.Call(func, node.args, node.keywords[:i] + node.keywords[i + 1 :])
 
@@ -203,7 +210,12 @@ def _changed(node: ast.expr, form: str) -> ast.expr:
     """Return the expression that a form makes of another one."""
     if form == TRANSPOSED and isinstance(node, ast.Attribute) and node.attr == "T":
         return node.value
-    return ast.parse(form.format(ast.unparse(node)), mode="eval").body
+    return parsed(form.format(ast.unparse(node)))
+
+
+def parsed(text: str) -> Any:
+    """Return the node of an expression."""
+    return ast.parse(text, mode="eval").body
 
 
 def _exchanged(nodes: list[Any], rest: Sequence[Any] = ()) -> Iterator[list[Any]]:

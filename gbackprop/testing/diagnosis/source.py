@@ -23,7 +23,7 @@ import numpy as np
 from gbackprop.calculus.state.classes import is_of_library
 from gbackprop.quantities import Quantity
 from gbackprop.testing.diagnosis.called import codes_in, names_in
-from gbackprop.testing.diagnosis.slips import Instead, is_holder, of_expression, of_statement
+from gbackprop.testing.diagnosis.slips import Instead, is_holder, of_expression, of_statement, parsed
 
 Edited = tuple[float, Callable[[], str], FunctionType]
 """The cost of an edit, what gives its words, and the function so edited."""
@@ -53,6 +53,9 @@ number of these."""
 UNSAFE = {"open", "exec", "eval", "system", "remove", "unlink", "rmtree", "rename", "write", "Popen", "save", "savez"}
 """Names of functions that do more than compute."""
 
+GROWING = "append", "extend", "insert"
+"""Methods of lists that put something into them."""
+
 NO_ATOMS = "self", "np", "xp", "self.parameters"
 """Expressions that are no arrays or numbers."""
 
@@ -69,9 +72,14 @@ OF_EXPONENTS = {"({}) - 1": 1.0, "({}) + 1": 1.0, "-({})": 1.0, "2 * ({})": 1.1,
 AROUND = {"-{}": 1.0, "2 * {}": 1.2, "{} / 2": 1.2, "1 - {}": 1.1, "1 / {}": 1.2, "{} ** 2": 1.2, "np.sqrt({})": 1.2,
           "np.abs({})": 1.2, "np.minimum(1, {})": 1.2, "np.maximum(0, {})": 1.2, "np.exp({})": 1.3, "np.log({})": 1.3,
           "{} + 1": 1.2, "{} - 1": 1.2, "np.swapaxes({}, -1, -2)": 1.2, "np.swapaxes({}, 0, 1)": 1.3,
+          "{0} + np.swapaxes({0}, -1, -2)": 1.25, "np.linalg.inv({})": 1.3,
           "{}[..., ::-1]": 1.3, "{}[::-1]": 1.35, "{}[:, ::-1]": 1.35, "np.roll({}, 1, -1)": 1.4,
           "np.roll({}, -1, -1)": 1.4}  # fmt: skip
 """Expressions made of a term alone, with their cost."""
+
+
+MEANS = "", "0", "1", "-1, keepdims=True"
+"""Arguments of the means of an array in a term that may be missing from it."""
 
 
 def edits_of(function: FunctionType, owner: Any) -> Iterator[Edited]:
@@ -97,6 +105,12 @@ class _Place:
     @property
     def is_exponent(self) -> bool:
         return isinstance(self.parent, ast.BinOp) and isinstance(self.parent.op, ast.Pow) and self.field == "right"
+
+    @property
+    def grown(self) -> str:
+        """The list to which a node is appended: no part of itself, of which NumPy would make an array without end."""
+        func = getattr(self.parent, "func", None)
+        return ast.unparse(func.value) if isinstance(func, ast.Attribute) and func.attr in GROWING else ""
 
     @property
     def node(self) -> Any:
@@ -181,7 +195,7 @@ class _Edits:
         """Return the code of the function with another node, or a choice of several, at a place; None of no program."""
         node = place.node
         try:
-            new = _choice(new) if isinstance(new, list) else _parsed(new) if isinstance(new, str) else new
+            new = _choice(new) if isinstance(new, list) else parsed(new) if isinstance(new, str) else new
             place.put(ast.fix_missing_locations(ast.copy_location(new, node)))
             outer = compile(self.module, "<edit>", "exec")
         except (SyntaxError, ValueError, TypeError, RecursionError):
@@ -204,7 +218,7 @@ class _Edits:
         before, node = _text(stmt), place.node
         if isinstance(new, ast.If) and new.body[1:] == [stmt]:  # an argument, from the first statement on
             return f"`{ast.unparse(new.body[0]).replace(' = ', '` were `', 1)}`"
-        new = _parsed(new) if isinstance(new, str) else new
+        new = parsed(new) if isinstance(new, str) else new
         place.put(new)
         after = _text(place.node if node is stmt else stmt)
         place.put(node)
@@ -249,7 +263,8 @@ class _Edits:
         if is_number or is_call or is_name:
             begin = 1.0 if is_number or is_call else 0.9
             plain = lambda text: is_number and (place.is_exponent or not _is_option(text))  # noqa: E731
-            yield from ((begin + cost + 0.3 * plain(text), text) for text, cost in self.atoms)
+            atoms = [each for each in self.atoms if each[0] != place.grown]
+            yield from ((begin + cost + 0.3 * plain(text), text) for text, cost in atoms)
         if not place.is_term:
             return
         text = f"({ast.unparse(node)})"
@@ -263,6 +278,7 @@ class _Edits:
                     yield 1.25 + cost + more, f"{text} + {factor}"
                     yield 1.3 + cost + more, f"{text} - {factor}"
         for name in sorted({each.id for each in ast.walk(node) if isinstance(each, ast.Name) and not is_holder(each)}):
+            yield from ((1.45, f"{text} {op} {name}.mean({axes})") for op in "-+" for axes in MEANS)
             for atom, cost in self.atoms:
                 other = re.sub(rf"(?<![.\w]){name}\b", f"({atom})", text)
                 if other != text:
@@ -334,7 +350,7 @@ def _bodies(node: ast.AST) -> list[tuple[ast.AST, str]]:
 
 def _choice(nodes: Sequence[Any]) -> ast.expr:
     """Return the expression that has the value of one of some nodes, or texts: that of the number `CHOICE`."""
-    chosen = _parsed(f"({''.join(f'lambda: {each if isinstance(each, str) else 0}, ' for each in nodes)})[{CHOICE}]()")
+    chosen = parsed(f"({''.join(f'lambda: {each if isinstance(each, str) else 0}, ' for each in nodes)})[{CHOICE}]()")
     for one, node in zip(chosen.func.value.elts, nodes, strict=True):
         one.body = one.body if isinstance(node, str) else node
     return chosen
@@ -346,10 +362,6 @@ def _spelled(new: Any) -> str:
         return new if isinstance(new, str) else ast.unparse(ast.fix_missing_locations(new))
     except (ValueError, TypeError, AttributeError):
         return ""
-
-
-def _parsed(text: str) -> Any:
-    return ast.parse(text, mode="eval").body
 
 
 def _text(node: ast.AST) -> str:
