@@ -136,7 +136,7 @@ def test_networks_without_parameters(mine, capsys, name):
 
 def test_operators(mine):
     status, out = audit(f"{mine}:MATRIX")
-    assert (status, "4 claims: 4 hold" in out, shows_rows(out)) == (0, True, True)
+    assert (status, "5 claims: 5 hold" in out, shows_rows(out)) == (0, True, True)
     for name in ("product", "Product"):
         status, out = audit(f"{mine}:{name}")
         assert status == 1
