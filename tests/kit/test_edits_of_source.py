@@ -19,6 +19,7 @@ import gbackprop as gb
 from gbackprop import layers as L
 from gbackprop.calculus.jacobian import ParameterJacobian, Reduction
 from gbackprop.calculus.layer import Layer
+from gbackprop.calculus.residual import Factored
 from gbackprop.calculus.signals import GRADIENT
 from gbackprop.losses import CrossEntropyLoss, MSELoss
 from gbackprop.losses.elementwise import ElementwiseLoss
@@ -224,6 +225,31 @@ class Others:
         out += x
         return out - 2 * out
 
+    def other_part_missing(self, x, g):
+        return x @ g
+
+    def axes_missing(self, x, g):
+        return x - (x * g).mean(1, keepdims=True)
+
+    def not_centered(self, x, g):
+        y = np.cosh(x) * g
+        return y + g
+
+    def one_place_on(self, x, g):
+        return x[:, 1:3] * g[:, 1:3]
+
+    def argument_missing(self, x, g):
+        return g * self.slope(x)
+
+    def slope(self, x, order=0):
+        return np.cosh(x) if order == 0 else np.sinh(x)
+
+    def appended(self, x, g):
+        found = []
+        for row in x:
+            found.append(row)
+        return np.array(found) * g
+
 
 FOUND = {
     "forgotten_option": (lambda s, x, g: g * np.exp(x) - s.beta * g * x,
@@ -280,18 +306,23 @@ OTHERS = {
     "unpacked_wrongly": (lambda s, x, g: x[1] - 2 * x[0], "`a, b = x[:2]` were `b, a = x[:2]`"),
     "over_it": (lambda s, x, g: np.diag(1 / x[0]) + g, "were `return np.diag(1 / x[0]) + g`"),
     "assigned_not_added": (lambda s, x, g: -x + 0 * g, "`out += x` were `out = x`"),
+    "other_part_missing": (lambda s, x, g: x @ g + (x @ g).T, "`return x @ g + np.swapaxes(x @ g, -1, -2)`"),
+    "axes_missing": (lambda s, x, g: x - (x * g).mean((1, 2), keepdims=True), "(x * g).mean((1, 2), keepdims=True)"),
+    "not_centered": (lambda s, x, g: np.cosh(x) * g - (np.cosh(x) * g).mean(0) + g, "were `return y + g - y.mean(0)`"),
+    "one_place_on": (lambda s, x, g: x[:, :2] * g[:, 1:3], "`return x[:, 1 - 1:3 - 1] * g[:, 1:3]`"),
+    "argument_missing": (lambda s, x, g: g * np.sinh(x), "`return g * self.slope(x, 1)`"),
 }  # fmt: skip
 
 
-SQUARE = ("taken_as_symmetric", "matrix_not_transposed", "matrices_not_transposed", "entries_for_rows",
-          "with_diagonal", "once_too_often_transposed", "inverse_forgotten", "over_it")  # fmt: skip
+SQUARE = ("taken_as_symmetric", "matrix_not_transposed", "matrices_not_transposed", "entries_for_rows", "with_diagonal",
+          "other_part_missing", "once_too_often_transposed", "inverse_forgotten", "over_it")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FOUND | OTHERS)
 def test_the_cheapest_edit_is_what_is_meant(name):
     right, words = (FOUND | OTHERS)[name]
     owner = Slips() if name in FOUND else Others()
-    shape = (5, 4, 3) if name == "all_axes" else (5, 4)
+    shape = (5, 4, 3) if name in ("all_axes", "axes_missing") else (5, 4)
     shape = (4, 4) if name in SQUARE else shape
     rng = np.random.default_rng(2)
     x, g = rng.uniform(0.2, 2, (2, *shape)) * (rng.integers(0, 2, (2, *shape)) * 2 - 1)
@@ -410,6 +441,22 @@ def test_closures_and_super_go_on_to_work():
 
 
 # ---------------------------------------------------------------------------------------------------- in the diagnosis
+
+
+class OneFactor(Layer):
+    """y = 3 x, and Jᵀ g = 2 g."""
+
+    def output_shape(self, shape):
+        return shape
+
+    def forward(self, x):
+        return 3 * x, ()
+
+    def jmp(self, saved, mat):
+        return 3 * mat
+
+    def mjp(self, saved, mat):
+        return 2 * mat
 
 
 class Gate(Layer):
@@ -1068,6 +1115,30 @@ def test_the_edits_are_those_that_are_written_down():
     """Whatever is no longer tried, or at another cost, shows here; the file is the output of `edits_table`."""
     written = Path(__file__).with_name("edits.txt").read_text(encoding="utf-8").splitlines()
     assert [*edits_table.of_kinds(), *edits_table.of_methods()] == written
+
+
+def test_nothing_is_appended_to_itself():
+    """NumPy would make an array of a list that has itself as a part, in time without end."""
+    texts = [words() for _, words, _ in edits_of(Others.appended, Others())]
+    assert any("found.append(len(x))" in text for text in texts)
+    assert not any("found.append(found)" in text for text in texts)
+
+
+def test_results_that_are_functions_are_told_apart_by_what_they_give():
+    """All edits at one place have the same code, and a number outside of it."""
+    columns = lambda factor: Factored(1, lambda span: (factor * np.ones((1, 2, 3)), np.ones((1, 2))))  # noqa: E731
+    assert rewriting._numbers(columns(2)) == rewriting._numbers(columns(2))
+    assert rewriting._numbers(columns(2)) != rewriting._numbers(columns(3))
+
+
+def test_the_source_is_looked_at_if_the_search_among_arrays_took_its_time(monkeypatch):
+    def careful(self):
+        self.deadline = self.relations.deadline = Deadline(-1)
+        return []
+
+    monkeypatch.setattr(search._Search, "careful", careful)
+    row = next(row for row in check_layer(OneFactor(), draw(3, 4)).failures if row.method == "mjp")
+    assert "`return 2 * mat` were `return " in row.diagnosis[0].words
 
 
 def test_no_edit_calls_what_does_more_than_compute():
