@@ -13,6 +13,7 @@ from gbackprop.calculus.residual import Factored, FactoredLayer
 from gbackprop.calculus.signals import ALL
 from gbackprop.testing.claims import LEAST_SEEN, Claims, Compared, FoundError, NotGivenError, expect_shape
 from gbackprop.testing.differences import EPS, REAL_STEP, Derivative, derivative
+from gbackprop.testing.flat import Flat
 from gbackprop.testing.points import Point, input_curve, largest, shrunk, units
 from gbackprop.testing.probe import Probe, is_container
 
@@ -47,7 +48,7 @@ def check_linear(claims: Claims, name: str, multiply: Callable[[np.ndarray], np.
 
 def has_default_vjp(layer: Layer) -> bool:
     """Return whether vjp is the inherited one: mjp of one column."""
-    return type(layer).vjp is Layer.vjp
+    return type(layer.layer if isinstance(layer, Flat) else layer).vjp is Layer.vjp
 
 
 def samples(probe: Probe, name: str, axis: int) -> Compared:

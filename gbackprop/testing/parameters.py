@@ -151,11 +151,11 @@ def parameter_curve(
         twin = twin_of(probe.layer, np.result_type(np.float64, type(t)))
         x, value = probe.x.astype(np.result_type(np.float64, type(t))), twin.parameters[name]
         found = []
-        for entry in zip(*np.unravel_index(entries, value.shape), strict=True):
-            before = value[entry]
-            value[entry] = before + t
+        for entry in entries:
+            before = value.flat[entry]
+            value.flat[entry] = before + t
             found.append(function(twin, x))
-            value[entry] = before
+            value.flat[entry] = before
         return np.stack(found)
 
     return curve

@@ -15,7 +15,7 @@ from gbackprop.calculus.signals import AVERAGE, GRADIENT, RESIDUAL
 from gbackprop.curvature.data.merging import Merged
 from gbackprop.plain.reference import reference
 from gbackprop.quantities import Quantity
-from gbackprop.quantities.merging_rules import Averaged, Summed
+from gbackprop.quantities.merging_rules import Averaged, Rows, Summed
 from gbackprop.quantities.result import Result
 from gbackprop.testing.claims import ROUNDING, ROUNDINGS, UNIT, Compared, NotGivenError, both, largest_of
 from gbackprop.testing.oracles import ORACLES, definition_of
@@ -152,13 +152,15 @@ def averages(quantity: Quantity) -> bool:
 def has_rows(quantity: Quantity, values: Values, n: int, parameters: Mapping[str, Any]) -> bool:
     """Return whether values have a row for each of n samples: a quantity may also add up the rows that it asks for.
 
-    Then they may have the shapes of the parameters, of which the first axes may all be n by chance.
+    Then they may have the shapes of the parameters, of which the first axes may all be n by chance, unless the rule of
+    merging says that they are rows.
     """
     summed = isinstance(quantity.merging, Summed | Averaged)
     asked = any(statistic.per_sample for statistic in quantity.statistics())
     if not asked or summed or not all(value.shape[:1] == (n,) for value in values.values()):
         return False
-    return any(name not in parameters or value.shape != parameters[name].shape for name, value in values.items())
+    shapes = {name: parameters[name].shape for name in values.keys() & parameters.keys()}
+    return isinstance(quantity.merging, Rows) or any(value.shape != shapes.get(name) for name, value in values.items())
 
 
 def pairs(quantity: Quantity) -> bool:

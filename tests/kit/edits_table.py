@@ -18,9 +18,10 @@ EXPRESSIONS = (
     "a - b + c", "a * (b - c)", "f(a) - g(b)", "f(a, c) - f(b, d)", "a.astype(b) * c", "-a", "not a",
     "2", "0.5", "1", "True", "'ni,nj->nij'", "'nabcd->n'", "'word'",
     "a < b", "a <= b", "a > b", "a >= b", "a == b", "a != b", "a < b < c", "a in b",
-    "a if b else c", "(a, b, c)", "[a, b]", "a.T", "a.mT", "a[0]", "a[1:, ::2]", "a[1:2]",
+    "a if b else c", "(a, b, c)", "[a, b]", "a.T", "a.mT", "a[0]", "a[1:, ::2]", "a[1:2]", "a[1:]", "a[:-1]",
     "a.sum()", "a.sum(0, keepdims=True)", "a.mean(axis=1)", "np.max(a, axis=0)", "np.exp(a - b)", "exp(a)",
     "(a * b).sum(1)", "range(a)", "range(a, b)", "np.triu(a)", "np.tril(a, 2)", "f(a, b, c, d, e)", "a.astype(b)",
+    "a.reshape(b, c).sum(1)", "a.reshape(b, c, b, c).mean((1, 3))", "self.f(a)", "a.reshape(b).sum(0)",
 )  # fmt: skip
 """An expression for each rule of the grammar."""
 

@@ -218,7 +218,7 @@ class Others:
         return a - 2 * b + 0 * g[0]
 
     def over_it(self, x, g):
-        return np.diag(x[0]) + g
+        return np.tile(x[0], (4, 1)) + g
 
     def assigned_not_added(self, x, g):
         out = np.cosh(x * g)
@@ -304,7 +304,7 @@ OTHERS = {
     "of_another_method": (lambda s, x, g: g + s.other(x), "were `return g + self.other(x)`"),
     "plain_mean": (lambda s, x, g: x - (g * x).sum(1, keepdims=True), "`return x - (g * x).sum(1, keepdims=True)`"),
     "unpacked_wrongly": (lambda s, x, g: x[1] - 2 * x[0], "`a, b = x[:2]` were `b, a = x[:2]`"),
-    "over_it": (lambda s, x, g: np.diag(1 / x[0]) + g, "were `return np.diag(1 / x[0]) + g`"),
+    "over_it": (lambda s, x, g: np.tile(1 / x[0], (4, 1)) + g, "were `return np.tile(1 / x[0], (4, 1)) + g`"),
     "assigned_not_added": (lambda s, x, g: -x + 0 * g, "`out += x` were `out = x`"),
     "other_part_missing": (lambda s, x, g: x @ g + (x @ g).T, "`return x @ g + np.swapaxes(x @ g, -1, -2)`"),
     "axes_missing": (lambda s, x, g: x - (x * g).mean((1, 2), keepdims=True), "(x * g).mean((1, 2), keepdims=True)"),
@@ -1167,3 +1167,28 @@ def test_a_function_of_numpy_is_edited_as_the_method_of_an_array_is():
     texts = [words().rpartition("return ")[2] for _, words, _ in edits_of(Owner.total, Owner())]
     assert {"x.sum((1, 2))`", "x.sum(tuple(range(1, x.ndim)))`"} <= set(texts)
     assert "np`" not in texts, "no array"
+
+
+class Tempered(CrossEntropyLoss):
+    """Cross-entropy of f / 2, whose draws are those of f: the targets are few, and no claim on draws is quicker."""
+
+    def values(self, output, target):
+        return super().values(self.halved(output), target)
+
+    def gradients(self, output, target):
+        return super().gradients(self.halved(output), target) / 2
+
+    def hessian_sqrt(self, output, target, columns=slice(None)):
+        return super().hessian_sqrt(self.halved(output), target, columns) / 2
+
+    def pseudo_targets(self, output, noise):
+        return super().pseudo_targets(output, noise)
+
+    def halved(self, output):
+        return output / 2
+
+
+def test_draws_of_few_targets_are_edited_by_the_claim_on_them():
+    rows = check_loss(Tempered(), draw(4, 3), np.array([0, 2, 1, 2])).failures
+    row = next(row for row in rows if row.method == "draw")
+    assert "were `return super().pseudo_targets(output / 2, noise)`" in row.diagnosis[0].words

@@ -8,7 +8,7 @@ from faults import on_rows
 
 from gbackprop import Graph, Sequential, data, layers, losses, network, quantities, trace
 from gbackprop.calculus.gram import GRAM
-from gbackprop.calculus.jacobian import Bias, Outer
+from gbackprop.calculus.jacobian import Bias, Outer, ParameterJacobian
 from gbackprop.calculus.signals import GRADIENT
 from gbackprop.layers.elementwise.activation import sigmoid
 from gbackprop.layers.embedding import _Rows
@@ -609,3 +609,56 @@ def test_no_alarm_where_the_outputs_of_a_weight_are_not_the_last_axis(outputs):
     layer, want = twin_of(net.layers[0], "complex128"), np.einsum("ntf,nsf->ts", x, x)
     np.testing.assert_allclose(kronecker_oracles.input_square(layer, x), want, rtol=1e-12)
 
+
+
+def test_no_alarm_where_a_parameter_has_as_many_numbers_as_there_are_samples():
+    """Squared norms then have the parameter's shape, and are rows all the same."""
+    rng = np.random.default_rng(0)
+    net = Sequential(layers.PReLU(4), layers.Tanh(), rng=0, dtype="float64")
+    check_network(net, losses.MSELoss(), rng.standard_normal((4, 4)), rng.standard_normal((4, 4))).assert_ok()
+
+
+class Temperature(layers.Layer):
+    """y = a x with one number a, of shape ()."""
+
+    constant_jacobian = True
+    kronecker_factors = "one number is no matrix"
+    factor = 1.0
+
+    def parameter_shapes(self):
+        return {"a": ()}
+
+    def draw(self, rng):
+        return {"a": rng.uniform(1, 2, ())}
+
+    def output_shape(self, shape):
+        return shape
+
+    def forward(self, x):
+        return self.parameters["a"] * x, x
+
+    def jmp(self, x, mat):
+        return self.parameters["a"] * mat
+
+    def mjp(self, x, mat):
+        return self.parameters["a"] * mat
+
+    def parameter_jacobians(self, x):
+        return {"a": OfNumber(self.factor * x)}
+
+
+class OfNumber(ParameterJacobian):
+    def __init__(self, x):
+        self.x = x
+
+    def per_sample(self, mat):
+        return (mat * self.x).reshape(*mat.shape[:2], -1).sum(2)
+
+
+def test_a_parameter_of_one_number_is_looked_at():
+    rng = np.random.default_rng(0)
+    net = Sequential(Temperature(), layers.Linear(3, 2), rng=0, dtype="float64")
+    check_layer(net.layers[0], rng.standard_normal((4, 3))).assert_ok()
+    check_network(net, losses.MSELoss(), rng.standard_normal((4, 3)), rng.standard_normal((4, 2))).assert_ok()
+    net.layers[0].factor = 1.01
+    assert [row.method for row in check_layer(net.layers[0], rng.standard_normal((4, 3))).failures] == ["a.per_sample"]

@@ -322,6 +322,8 @@ class Relations:
         views = plain(self.library(first, name), first.terms)
         same = {key: size for key, size in first.sizes.items() if all(t.sizes.get(key) == size for t in self.trials)}
         for factors, a, b, ratio, cost in compounds(first.parts[name], views):
+            if self.deadline.passed:
+                return
             words = " · ".join(each for each in factors if each != "1")
             if b:
                 known = recognized([ratio], [same], first.precision)

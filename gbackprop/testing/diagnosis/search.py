@@ -199,8 +199,8 @@ class _Search:
 
     @property
     def quicker(self) -> list[Trial]:
-        """Trials of another claim on draws, which fails before one that is evaluated slowly."""
-        claims = COVARIES if self.claim == FOLLOWS else ()
+        """Trials of a claim on draws that is evaluated more quickly; none if targets are listed."""
+        claims = COVARIES[1:] if self.claim == FOLLOWS else ()
         found = [met(self.check, self.subject, "hessian_sqrt_mc", claim, 0, 0) for claim in claims]
         return [trial for trial in found if trial is not None]
 

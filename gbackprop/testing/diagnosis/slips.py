@@ -90,10 +90,15 @@ def of_expression(node: Any) -> Iterator[Instead]:
                 yield 1.15, ast.Tuple([*node.elts[:i], *node.elts[i + 1 :]], node.ctx)
     elif isinstance(node, ast.Attribute) and node.attr in ("T", "mT"):
         yield 1.0, node.value
+        yield 1.1, _changed(node.value, "np.linalg.inv({})")
     elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
         yield 1.1, ast.BinOp(node, ast.Pow(), ast.Constant(2))
     elif isinstance(node, ast.Slice):
         yield 1.1, ast.Slice(None, None, None)
+        if (node.lower is None) != (node.upper is None) and node.step is None:  # all but the first, or but the last
+            end: Any = node.lower or node.upper
+            end = end.operand if isinstance(end, ast.UnaryOp) else ast.UnaryOp(ast.USub(), end)
+            yield 1.1, ast.Slice(end, None) if node.lower is None else ast.Slice(None, end)
         if node.lower is not None and node.upper is not None:
             for op in (ast.Sub(), ast.Add()):
                 lower, upper = (ast.BinOp(each, op, ast.Constant(1)) for each in (node.lower, node.upper))
@@ -134,6 +139,7 @@ def _calls(node: ast.Call) -> Iterator[Instead]:
         yield 1.1, f"({text}).{name}(tuple(range(1, ({text}).ndim)))"
         of_axes = ast.Attribute(array, name, LOAD)
         yield from ((1.1, ast.Call(of_axes, [parsed(axis)], node.keywords)) for axis in AXES if len(given) == 1)
+        yield from ((1.15, each) for each in _reshaped(node))
         if all(each.arg != "keepdims" for each in node.keywords):
             keep = ast.keyword("keepdims", ast.Constant(True))
             yield 1.1, ast.Call(func, node.args, [*node.keywords, keep])
@@ -146,6 +152,23 @@ def _calls(node: ast.Call) -> Iterator[Instead]:
         yield from ((1.1, ast.Call(func, [*node.args, ast.Constant(k)], [])) for k in (1, 0, 2, -1))
     for i in range(len(node.keywords)):
         yield 1.1, ast.Call(func, node.args, node.keywords[:i] + node.keywords[i + 1 :])
+
+
+def _reshaped(call: ast.Call) -> Iterator[ast.Call]:
+    """Yield a reduction of an array that is reshaped to the same axes in another order, over those that it was over."""
+    inner, over = call.func.value, call.args[:1]  # type: ignore[attr-defined]
+    if not isinstance(inner, ast.Call) or getattr(inner.func, "attr", "") != "reshape" or not over:
+        return
+    sizes = inner.args[0].elts if isinstance(inner.args[0], ast.Tuple) else inner.args
+    numbers = over[0].elts if isinstance(over[0], ast.Tuple) else over
+    axes = [each.value for each in numbers if isinstance(each, ast.Constant) and isinstance(each.value, int)]
+    if not 1 < len(sizes) <= SHORT or len(axes) < len(numbers) or not all(0 <= axis < len(sizes) for axis in axes):
+        return
+    for order in list(permutations(range(len(sizes))))[1:]:
+        array = ast.Call(inner.func, [sizes[i] for i in order], inner.keywords)
+        places = sorted(order.index(axis) for axis in axes)
+        new = parsed(str(places[0] if len(places) == 1 else tuple(places)))
+        yield ast.Call(ast.Attribute(array, call.func.attr, LOAD), [new, *call.args[1:]], call.keywords)  # type: ignore
 
 
 def _out_of(call: ast.Call) -> Iterator[ast.BinOp]:
