@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -25,43 +24,32 @@ ENTRYWISE = (PReLU, Norm, Shift, Scale, _BatchNorm)
 
 def input_square(layer: Layer, *inputs: np.ndarray) -> np.ndarray:
     """Σₙₜ u uᵀ, shape (I, I), or (G, I, I) for G groups."""
-    seen = weight_inputs(layer, *inputs)
-    squares = np.einsum("gnti,gntj->gij", seen, seen)
-    return squares if len(squares) > 1 else squares[0]
+    squares = [np.einsum("nti,ntj->ij", u, u) for u in weight_inputs(layer, *inputs)]
+    return np.stack(squares) if len(squares) > 1 else squares[0]
 
 
-def weight_inputs(layer: Layer, *inputs: np.ndarray) -> np.ndarray:
-    """u, shape (G, N, T, I): what the weight of one output feature, a group's first, is multiplied with.
+def weight_inputs(layer: Layer, *inputs: np.ndarray) -> list[np.ndarray]:
+    """u, shape (N, T, I), of each group: what the weight of one output feature, a group's first, is multiplied with.
 
-    By complex steps in that weight.
+    By complex steps in that weight; T counts the outputs that depend on it.
     """
     weight = by_output(layer, layer.parameters[_weight(layer)])
-    groups, outputs, *seen = weight.shape
-    axis = output_axis(layer, _weight(layer), *inputs)
-
-    def feature(o: int) -> np.ndarray:
-        return layer.forward(*inputs)[0].take(o, axis)
-
-    each = [complex_derivative(partial(feature, group * outputs), weight[group, 0]) for group in range(groups)]
-    return np.stack(each).reshape(groups, len(inputs[0]), -1, prod(seen))
+    found = []
+    for row in weight[:, 0]:
+        places = _places(layer, row, *inputs)
+        outputs = lambda at=places: layer.forward(*inputs)[0].reshape(len(inputs[0]), -1)[:, at]  # noqa: E731
+        found.append(complex_derivative(outputs, row).reshape(len(inputs[0]), -1, row.size))
+    return found
 
 
-def output_axis(layer: Layer, name: str, *inputs: np.ndarray) -> int:
-    """Return the output's axis along which row o of a weight counts at place o alone.
-
-    Of several, a linear layer's last one, and a convolution's first one after the samples'; a ValueError without one.
-    """
-    weight = by_output(layer, layer.parameters[name])
-    y, row, outputs = layer.forward(*inputs)[0], weight[0, 0], weight.shape[0] * weight.shape[1]
-    before = row.copy()
-    row += 1 + np.abs(row)
-    changed = layer.forward(*inputs)[0] != y
-    row[...] = before
-    axes = range(1, y.ndim) if weight.ndim > 3 else range(y.ndim - 1, 0, -1)
-    for axis in axes:
-        if y.shape[axis] == outputs and not changed.take(range(1, outputs), axis).any():
-            return axis
-    raise ValueError(f"{name}: expected an axis of {outputs} outputs, one for each row of the weight, got {y.shape}")
+def _places(layer: Layer, row: np.ndarray, *inputs: np.ndarray) -> np.ndarray:
+    """Return which outputs of a sample, flat, change with a row of the weight, a view: in any sample."""
+    y, before = layer.forward(*inputs)[0], row.copy()
+    try:
+        row += 1 + np.abs(row)
+        return (layer.forward(*inputs)[0] != y).reshape(len(y), -1).any(0)
+    finally:
+        row[...] = before
 
 
 def by_output(layer: Layer, weight: np.ndarray) -> np.ndarray:

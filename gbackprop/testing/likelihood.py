@@ -28,7 +28,7 @@ FOLLOWS = f"follows exp(−ℓ/c) (χ² test{ALARMS})"
 """The claim on draws."""
 
 COVARIES = "E[s sᵀ] = ∇²ℓ[n, i, j]", f"E[s sᵀ] = ∇²ℓ[n, i, j] (z test{ALARMS})"
-"""The claim on draws of what can be listed, and on other ones, that is evaluated more quickly."""
+"""The claims on the root of draws: over all targets where these can be listed, else by draws."""
 
 LEVEL = FALSE_ALARMS / 100
 """At which tests are made: tails of counts and means are only nearly those that the tests assume."""

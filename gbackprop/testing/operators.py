@@ -52,9 +52,9 @@ def _check(claims: Claims, operator: Any, rng: np.random.Generator, dense: Any, 
     shape, dtype = _shape_of(operator), "f4" if getattr(operator, "dtype", None) == np.float32 else "f8"
     U, V = (rng.standard_normal((size, VECTORS)).astype(dtype) for size in shape)
 
-    def columns(of: np.ndarray, A: Any = operator) -> np.ndarray:
+    def columns(of: np.ndarray, A: Any = operator, size: int = shape[0]) -> np.ndarray:
         found = [A @ column.copy() for column in of.T]
-        expect_shape(found[0], A.shape[:1])
+        expect_shape(found[0], (size,))
         return np.stack(found, 1)
 
     def equal(method: str, claim: str, got: Callable[[Any], Any], want: Callable[[Any], Any], oracle: str) -> None:
@@ -70,7 +70,7 @@ def _check(claims: Claims, operator: Any, rng: np.random.Generator, dense: Any, 
         units = np.eye(shape[1], dtype=V.dtype)
         equal("matvec", "is A[i, j]", lambda A: columns(units, A), lambda A: dense, "the dense matrix")
     if hasattr(operator, "T"):
-        transposed = lambda A: columns(U, A.T)  # noqa: E731
+        transposed = lambda A: columns(U, A.T, shape[1])  # noqa: E731
         equal("rmatvec", "⟨Aᵀ u, v⟩ = ⟨u, A v⟩", lambda A: transposed(A).T @ V, lambda A: U.T @ columns(V, A), "matvec")
         equal("rmatmat", "columns do not interact", lambda A: A.T @ U, transposed, "one column at a time")
     if getattr(operator, "symmetric", False):

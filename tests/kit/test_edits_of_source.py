@@ -1117,11 +1117,45 @@ def test_the_edits_are_those_that_are_written_down():
     assert [*edits_table.of_kinds(), *edits_table.of_methods()] == written
 
 
-def test_nothing_is_appended_to_itself():
-    """NumPy would make an array of a list that has itself as a part, in time without end."""
-    texts = [words() for _, words, _ in edits_of(Others.appended, Others())]
-    assert any("found.append(len(x))" in text for text in texts)
-    assert not any("found.append(found)" in text for text in texts)
+class Grown:
+    """Lists that grow in each way."""
+
+    def appended(self, x):
+        found = []
+        for row in x:
+            found.append((row, 1))
+        return found
+
+    def assigned(self, x):
+        found = [None] * len(x)
+        for i, row in enumerate(x):
+            found[i] = row
+        return found
+
+    def added(self, x):
+        found = []
+        for row in x:
+            found += [row]
+        return found
+
+
+@pytest.mark.parametrize("name", ["appended", "assigned", "added"])
+def test_no_list_becomes_a_part_of_itself(name):
+    """NumPy would make an array of it in time without end."""
+    texts = [words() for _, words, _ in edits_of(getattr(Grown, name), Grown())]
+    assert len(texts) > 100
+    wrong = re.compile(r"append\(\(found,|\] = found`|\[found\]|row\.append|x\.append")
+    assert not [text for text in texts if wrong.search(text)]
+
+
+def test_no_module_is_taken_for_an_array():
+    class Owner:
+        def total(self, x):
+            return types.new_class(x)
+
+    texts = [words() for _, words, _ in edits_of(Owner.total, Owner())]
+    assert texts
+    assert not [text for text in texts if "x.new_class" in text or "types **" in text]
 
 
 def test_results_that_are_functions_are_told_apart_by_what_they_give():

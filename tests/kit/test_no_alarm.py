@@ -599,6 +599,42 @@ class TokenLinear(layers.Layer):
         return {"weight": weight, "bias": bias}
 
 
+class Heads(layers.Linear):
+    """A linear layer whose outputs stand in two axes."""
+
+    def __init__(self, size, heads, width):
+        super().__init__(size, heads * width)
+        self.heads = heads
+
+    def output_shape(self, shape):
+        if shape != (self.in_features,):
+            raise ValueError(f"expected features of shape ({self.in_features},), got {shape}")
+        return self.heads, self.out_features // self.heads
+
+    def forward(self, x):
+        y, saved = super().forward(x)
+        return y.reshape(len(y), self.heads, -1), saved
+
+    def jmp(self, saved, mat):
+        return super().jmp(saved, mat).reshape(*mat.shape[:2], self.heads, -1)
+
+    def mjp(self, saved, mat):
+        return super().mjp(saved, mat.reshape(*mat.shape[:2], -1))
+
+    def parameter_jacobians(self, x):
+        bias = Bias(lambda mat: mat.reshape(*mat.shape[:2], 1, -1))
+        weight = Outer(lambda: x[:, None][None], bias, lambda weight: weight, lambda weight: weight)
+        return {"weight": weight, "bias": bias}
+
+
+def test_no_alarm_where_the_outputs_of_a_weight_stand_in_two_axes():
+    rng, x = np.random.default_rng(0), np.random.default_rng(1).standard_normal((3, 3))
+    net = Sequential(Heads(3, 2, 2), layers.Flatten(), layers.Linear(4, 2), rng=0, dtype="float64")
+    report = check_network(net, losses.MSELoss(), x, rng.standard_normal((3, 2)))
+    report.assert_ok()
+    assert [row.verdict for row in report.rows if row.method == "KFLR" and "B ⊗ A" in row.claim] == [OK]
+
+
 @pytest.mark.parametrize("outputs", [2, 3])
 def test_no_alarm_where_the_outputs_of_a_weight_are_not_the_last_axis(outputs):
     """With 3 outputs both axes have their number."""

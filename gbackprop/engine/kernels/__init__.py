@@ -1,6 +1,7 @@
 """Kernels: compiled loops for the host and for a GPU, each of which does in one pass what plain NumPy does in several.
 
-`windows_of` and `transforms_of` return the kernels for an array. Their results are defined in `gbackprop.layers`.
+`windows_of`, `transforms_of` and `steps_of` return those for an array, or a dtype. Their results are defined in
+`gbackprop.layers`.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ T3, T5, T7, T9, T11 = F(-1 / 3), F(2 / 15), F(-17 / 315), F(62 / 2835), F(-1382 
 
 @inlined
 def _exp(z: Any) -> Any:
-    """e^z: 0 and infinity, or nearly so, beyond the range of float32; NaN remains NaN."""
+    """e^z for z from −87 to 88.3: e⁻⁸⁷ below, infinity above; NaN remains NaN."""
     z = LEAST if z < LEAST else MOST if z > MOST else z
     k = np.floor(z * LOG2E + HALF)
     r = z - k * HIGH - k * LOW

@@ -20,6 +20,8 @@ PATIENCE = 2.0
 def compiled(loop: Callable[..., None], outputs: int = 1) -> Callable[..., None]:
     """Compile a loop at its first call for each kind of arrays, which takes seconds; it writes to its last `outputs`.
 
+    What is divided by 0 is infinite or NaN, as in NumPy.
+
     Numba stores the code in the folder of the loop's file, else in the user's cache, or in NUMBA_CACHE_DIR.
     """
     fast = njit(nogil=True, cache=True, error_model="numpy")(loop)

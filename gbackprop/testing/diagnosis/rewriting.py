@@ -259,7 +259,8 @@ def _numbers(value: Any) -> Any:
         parts = value.items() if isinstance(value, dict) else enumerate(value)
         return tuple((key, _numbers(each)) for key, each in parts)
     if isinstance(value, Factored):  # its function is the same code for all edits at one place
-        return _numbers(value.columns(ALL))
+        with suppress(Exception):  # it is a user's, and may be wrong
+            return _numbers(value.columns(ALL))
     array = np.asarray(value)
     return (array.shape, array.dtype.str, array.tobytes()) if array.dtype != object else bytes.fromhex(digest(value))
 

@@ -200,9 +200,8 @@ class _Search:
     @property
     def quicker(self) -> list[Trial]:
         """Trials of a claim on draws that is evaluated more quickly; none if targets are listed."""
-        claims = COVARIES[1:] if self.claim == FOLLOWS else ()
-        found = [met(self.check, self.subject, "hessian_sqrt_mc", claim, 0, 0) for claim in claims]
-        return [trial for trial in found if trial is not None]
+        trial = met(self.check, self.subject, "hessian_sqrt_mc", COVARIES[1], 0, 0) if self.claim == FOLLOWS else None
+        return [] if trial is None else [trial]
 
     def inherited(self) -> Iterator[Found | None]:
         """Yield the definition in place of a Jacobian's own method."""

@@ -22,8 +22,8 @@ FUNCTIONS = (("sum", "mean"), ("max", "min"), ("maximum", "minimum"), ("exp", "l
              ("dot", "outer", "multiply"))  # fmt: skip
 """Functions that are taken for each other."""
 
-HOLDERS = "self", "cls", "np", "xp", "numpy", "scipy", "special"
-"""Names of objects and modules, of which attributes are read: no arrays."""
+HOLDERS = "self", "cls", "np", "xp"
+"""Usual names of objects and modules, of which attributes are read: no arrays."""
 
 TRANSPOSED = "({}).T"
 
@@ -157,7 +157,8 @@ def _calls(node: ast.Call) -> Iterator[Instead]:
 def _reshaped(call: ast.Call) -> Iterator[ast.Call]:
     """Yield a reduction of an array that is reshaped to the same axes in another order, over those that it was over."""
     inner, over = call.func.value, call.args[:1]  # type: ignore[attr-defined]
-    if not isinstance(inner, ast.Call) or getattr(inner.func, "attr", "") != "reshape" or not over:
+    is_reshape = isinstance(inner, ast.Call) and getattr(inner.func, "attr", "") == "reshape"
+    if not is_reshape or is_holder(inner.func.value) or not inner.args or not over:
         return
     sizes = inner.args[0].elts if isinstance(inner.args[0], ast.Tuple) else inner.args
     numbers = over[0].elts if isinstance(over[0], ast.Tuple) else over

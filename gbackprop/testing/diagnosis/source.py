@@ -11,11 +11,11 @@ import builtins
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ import numpy as np
 from gbackprop.calculus.state.classes import is_of_library
 from gbackprop.quantities import Quantity
 from gbackprop.testing.diagnosis.called import codes_in, names_in
-from gbackprop.testing.diagnosis.slips import Instead, is_holder, of_expression, of_statement, parsed
+from gbackprop.testing.diagnosis.slips import HOLDERS, Instead, is_holder, of_expression, of_statement, parsed
 
 Edited = tuple[float, Callable[[], str], FunctionType]
 """The cost of an edit, what gives its words, and the function so edited."""
@@ -56,7 +56,7 @@ UNSAFE = {"open", "exec", "eval", "system", "remove", "unlink", "rmtree", "renam
 GROWING = "append", "extend", "insert"
 """Methods of lists that put something into them."""
 
-NO_ATOMS = "self", "np", "xp", "self.parameters"
+NO_ATOMS = *HOLDERS, "self.parameters"
 """Expressions that are no arrays or numbers."""
 
 FORMS = {"{}": 0.0, "1 - {}": 0.15, "{} ** 2": 0.15, "np.sqrt({})": 0.2, "{} + 1": 0.2, "1 - {} ** 2": 0.25,
@@ -105,12 +105,6 @@ class _Place:
     @property
     def is_exponent(self) -> bool:
         return isinstance(self.parent, ast.BinOp) and isinstance(self.parent.op, ast.Pow) and self.field == "right"
-
-    @property
-    def grown(self) -> str:
-        """The list to which a node is appended: no part of itself, of which NumPy would make an array without end."""
-        func = getattr(self.parent, "func", None)
-        return ast.unparse(func.value) if isinstance(func, ast.Attribute) and func.attr in GROWING else ""
 
     @property
     def node(self) -> Any:
@@ -170,8 +164,9 @@ class _Edits:
     def _found(self) -> Iterator[tuple[float, _Place, Any, ast.stmt]]:
         """Yield cost, place and what is put there, and the statement that it is in: of expressions, then statements."""
         for stmt in [node for node in ast.walk(self.tree) if isinstance(node, ast.stmt) and node is not self.tree]:
+            grown = _grown(stmt)
             for place in _places(stmt):
-                yield from ((cost, place, new, stmt) for cost, new in self._instead(place))
+                yield from ((cost, place, new, stmt) for cost, new in self._instead(place, grown))
         for body in [each for node in ast.walk(self.tree) for each in _bodies(node)]:
             for i, stmt in enumerate(getattr(*body)):
                 yield from ((cost, _Place(*body, i, False), new, stmt) for cost, new in of_statement(stmt))
@@ -240,16 +235,20 @@ class _Edits:
             arrays = sorted((names | {each.arg for each in self.tree.args.args[1:]}) - {"self", *self.scope})
             yield from ((1.3, f"({name} * ({ast.unparse(func.value)})).sum({given})") for name in arrays)
 
+    def _holds(self, node: ast.AST) -> bool:
+        """Return whether a node is the name of an object or a module, of which attributes are read."""
+        return is_holder(node) or isinstance(self.scope.get(getattr(node, "id", "")), ModuleType)
+
     def _given(self) -> list[str]:
         """Return the arguments that are read as they are."""
         names = [node for node in ast.walk(self.tree) if isinstance(node, ast.Name)]
         read = {node.id for node in names if isinstance(node.ctx, ast.Load)}
         return [arg.arg for arg in self.tree.args.args if arg.arg in read and arg.arg != "self"]
 
-    def _instead(self, place: _Place) -> Iterator[Instead]:
-        """Yield what may stand at a place."""
+    def _instead(self, place: _Place, grown: Set[str]) -> Iterator[Instead]:
+        """Yield what may stand at a place, but for the names of lists that would become parts of themselves."""
         node = place.node
-        if is_holder(node):
+        if self._holds(node):
             return
         yield from of_expression(node)
         if isinstance(node, ast.Call):
@@ -263,7 +262,7 @@ class _Edits:
         if is_number or is_call or is_name:
             begin = 1.0 if is_number or is_call else 0.9
             plain = lambda text: is_number and (place.is_exponent or not _is_option(text))  # noqa: E731
-            atoms = [each for each in self.atoms if each[0] != place.grown]
+            atoms = [each for each in self.atoms if each[0] not in grown]
             yield from ((begin + cost + 0.3 * plain(text), text) for text, cost in atoms)
         if not place.is_term:
             return
@@ -277,7 +276,8 @@ class _Edits:
                 if more < 0.25 or more == FORMS["np.log({})"]:
                     yield 1.25 + cost + more, f"{text} + {factor}"
                     yield 1.3 + cost + more, f"{text} - {factor}"
-        for name in sorted({each.id for each in ast.walk(node) if isinstance(each, ast.Name) and not is_holder(each)}):
+        names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and not self._holds(each)}
+        for name in sorted(names):
             yield from ((1.45, f"{text} {op} {name}.mean({axes})") for op in "-+" for axes in MEANS)
             for atom, cost in self.atoms:
                 other = re.sub(rf"(?<![.\w]){name}\b", f"({atom})", text)
@@ -319,7 +319,8 @@ def _places(stmt: ast.stmt) -> Iterator[_Place]:
 
     def children(node: ast.AST, of_term: bool) -> None:
         for field, value in ast.iter_fields(node):
-            if isinstance(node, ast.Call) and field == "func" and isinstance(value, ast.Attribute):
+            is_method = isinstance(node, ast.Call) and field == "func" and isinstance(value, ast.Attribute)
+            if is_method and value.attr not in GROWING:
                 waiting.append((value, "value", None, False))
             if field in ("targets", "target", "func") or (field == "test" and isinstance(node, ast.While)):
                 continue
@@ -336,6 +337,15 @@ def _places(stmt: ast.stmt) -> Iterator[_Place]:
         place = _Place(parent, field, index, is_term)
         yield place
         children(place.node, True)
+
+
+def _grown(stmt: ast.stmt) -> set[str]:
+    """Return the names of what a statement puts something into: of a list in itself NumPy makes endless arrays."""
+    targets = [*getattr(stmt, "targets", []), getattr(stmt, "target", None)]
+    into = [each.value for each in targets if isinstance(each, ast.Subscript)]
+    into += [each for each in targets if isinstance(stmt, ast.AugAssign)]
+    into += [each.value for each in ast.walk(stmt) if isinstance(each, ast.Attribute) and each.attr in GROWING]
+    return {ast.unparse(each) for each in into}
 
 
 def _is_dtype(parent: ast.AST, node: ast.AST) -> bool:
