@@ -28,8 +28,8 @@ def input_square(layer: Layer, *inputs: np.ndarray) -> np.ndarray:
     return np.stack(squares) if len(squares) > 1 else squares[0]
 
 
-def weight_inputs(layer: Layer, *inputs: np.ndarray) -> list[np.ndarray]:
-    """u, shape (N, T, I), of each group: what the weight of one output feature, a group's first, is multiplied with.
+def weight_inputs(layer: Layer, *inputs: np.ndarray) -> np.ndarray:
+    """u, shape (G, N, T, I): what the weight of one output feature, a group's first, is multiplied with.
 
     By complex steps in that weight; T counts the outputs that depend on it.
     """
@@ -39,7 +39,7 @@ def weight_inputs(layer: Layer, *inputs: np.ndarray) -> list[np.ndarray]:
         places = _places(layer, row, *inputs)
         outputs = lambda at=places: layer.forward(*inputs)[0].reshape(len(inputs[0]), -1)[:, at]  # noqa: E731
         found.append(complex_derivative(outputs, row).reshape(len(inputs[0]), -1, row.size))
-    return found
+    return np.stack(found)
 
 
 def _places(layer: Layer, row: np.ndarray, *inputs: np.ndarray) -> np.ndarray:
