@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -24,22 +25,23 @@ ENTRYWISE = (PReLU, Norm, Shift, Scale, _BatchNorm)
 
 def input_square(layer: Layer, *inputs: np.ndarray) -> np.ndarray:
     """Σₙₜ u uᵀ, shape (I, I), or (G, I, I) for G groups."""
-    squares = [np.einsum("nti,ntj->ij", u, u) for u in weight_inputs(layer, *inputs)]
-    return np.stack(squares) if len(squares) > 1 else squares[0]
+    seen = weight_inputs(layer, *inputs)
+    squares = np.einsum("gnti,gntj->gij", seen, seen)
+    return squares if len(squares) > 1 else squares[0]
 
 
 def weight_inputs(layer: Layer, *inputs: np.ndarray) -> np.ndarray:
     """u, shape (G, N, T, I): what the weight of one output feature, a group's first, is multiplied with.
 
-    By complex steps in that weight; T counts the outputs that depend on it.
+    By complex steps in that weight, at the outputs that depend on it; 0 for those of which no sample does.
     """
-    weight = by_output(layer, layer.parameters[_weight(layer)])
-    found = []
-    for row in weight[:, 0]:
+    weight, y = by_output(layer, layer.parameters[_weight(layer)]), layer.forward(*inputs)[0]
+    u = np.zeros((len(weight), len(y), y[0].size // prod(weight.shape[:2]), prod(weight.shape[2:])))
+    for of_group, row in zip(u, weight[:, 0], strict=True):
         places = _places(layer, row, *inputs)
-        outputs = lambda at=places: layer.forward(*inputs)[0].reshape(len(inputs[0]), -1)[:, at]  # noqa: E731
-        found.append(complex_derivative(outputs, row).reshape(len(inputs[0]), -1, row.size))
-    return np.stack(found)
+        outputs = lambda at=places: layer.forward(*inputs)[0].reshape(len(y), -1)[:, at]  # noqa: E731
+        of_group[:, : places.sum()] = complex_derivative(outputs, row).reshape(len(y), -1, row.size)
+    return u
 
 
 def _places(layer: Layer, row: np.ndarray, *inputs: np.ndarray) -> np.ndarray:

@@ -22,6 +22,7 @@ EXPRESSIONS = (
     "a.sum()", "a.sum(0, keepdims=True)", "a.mean(axis=1)", "np.max(a, axis=0)", "np.exp(a - b)", "exp(a)",
     "(a * b).sum(1)", "range(a)", "range(a, b)", "np.triu(a)", "np.tril(a, 2)", "f(a, b, c, d, e)", "a.astype(b)",
     "a.reshape(b, c).sum(1)", "a.reshape(b, c, b, c).mean((1, 3))", "self.f(a)", "a.reshape(b).sum(0)",
+    "a.reshape(shape=b).sum(0)", "np.reshape(a, (b, c)).sum(0)",
 )  # fmt: skip
 """An expression for each rule of the grammar."""
 

@@ -244,12 +244,6 @@ class Others:
     def slope(self, x, order=0):
         return np.cosh(x) if order == 0 else np.sinh(x)
 
-    def appended(self, x, g):
-        found = []
-        for row in x:
-            found.append(row)
-        return np.array(found) * g
-
 
 FOUND = {
     "forgotten_option": (lambda s, x, g: g * np.exp(x) - s.beta * g * x,
@@ -1157,12 +1151,24 @@ def test_no_module_is_taken_for_an_array():
     assert texts
     assert not [text for text in texts if "x.new_class" in text or "types **" in text]
 
+    def named(self, types):
+        return 3 * types
+
+    texts = [words() for _, words, _ in edits_of(named, Slips())]
+    assert any(text.endswith("were `return 3 * types ** 2`") for text in texts), "here it is an argument"
+
 
 def test_results_that_are_functions_are_told_apart_by_what_they_give():
     """All edits at one place have the same code, and a number outside of it."""
-    columns = lambda factor: Factored(1, lambda span: (factor * np.ones((1, 2, 3)), np.ones((1, 2))))  # noqa: E731
+
+    def columns(number):
+        scope = {"np": np, "number": number}
+        exec("def made(span):\n    return number * np.ones((1, 2, 3)), np.ones((1, 2))", scope)
+        return Factored(1, scope["made"])
+
     assert rewriting._numbers(columns(2)) == rewriting._numbers(columns(2))
     assert rewriting._numbers(columns(2)) != rewriting._numbers(columns(3))
+    assert isinstance(rewriting._numbers(columns("two")), bytes), "what raises is compared as an object"
 
 
 def test_the_source_is_looked_at_if_the_search_among_arrays_took_its_time(monkeypatch):

@@ -289,6 +289,13 @@ class Apart(Squares):
         return found
 
 
+class Straight(Squares):
+    """y = a x, with the Jacobian of a² x."""
+
+    def forward(self, x):
+        return self.parameters["a"] * x, x
+
+
 class Bent(Squares):
     """Its Jacobian does not depend on a, as if the layer were linear in it."""
 
@@ -313,6 +320,7 @@ def test_a_layer_that_is_not_affine_in_a_parameter_passes_if_its_jacobian_says_s
         backward(net, losses.MSELoss(), x, np.ones((3, 2)), DiagHessian())
     assert backward(net, losses.MSELoss(), x, np.ones((3, 2)), DiagGGN()).gradient
     assert [row.claim[: len(words)] for row in check_layer(Bent(), x).failures if row.method == "a"] == [words]
+    assert {row.verdict for row in check_layer(Straight(), x).rows if row.method == "a"} == {"ok"}, "as its output is"
 
 
 def test_nonsense_is_a_row_too():

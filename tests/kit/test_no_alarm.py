@@ -647,6 +647,18 @@ def test_no_alarm_where_the_outputs_of_a_weight_are_not_the_last_axis(outputs):
 
 
 
+def test_inputs_of_a_weight_are_those_of_all_outputs_also_where_they_are_0():
+    """Of a group whose inputs are 0, or at places where they are, no output depends on the weight."""
+    layer = Sequential(layers.Conv1d(4, 2, 1, groups=2), rng=0, dtype="float64").layers[0]
+    x = np.random.default_rng(0).standard_normal((3, 4, 5))
+    x[:, :2, 1:] = x[:, 2:] = 0
+    u = kronecker_oracles.weight_inputs(twin_of(layer, "complex128"), x)
+    assert u.shape == (2, 3, 5, 2)
+    np.testing.assert_allclose(u[0, :, 0], x[:, :2, 0])
+    assert not u[0, :, 1:].any()
+    assert not u[1].any()
+
+
 def test_no_alarm_where_a_parameter_has_as_many_numbers_as_there_are_samples():
     """Squared norms then have the parameter's shape, and are rows all the same."""
     rng = np.random.default_rng(0)

@@ -130,6 +130,31 @@ def test_products_with_the_transpose_of_its_own_pass():
     check_operator(Transposed(), SQUARE).assert_ok()
 
 
+class Product:
+    def __init__(self, matrix):
+        self.matrix = matrix
+
+    def __matmul__(self, v):
+        return self.matrix @ v
+
+
+class Bare:
+    """An operator whose transpose multiplies, and has nothing else."""
+
+    shape = 3, 4
+
+    def __matmul__(self, v):
+        return WIDE @ v
+
+    @property
+    def T(self):
+        return Product(WIDE.T)
+
+
+def test_a_transpose_need_not_say_its_shape():
+    check_operator(Bare(), WIDE).assert_ok()
+
+
 def test_that_a_matrix_should_be_its_transpose_is_no_diagnosis():
     assert check_operator(LAWS["claimed"][0]).diagnose().failures[0].known == ()
 

@@ -125,3 +125,37 @@ def test_the_own_jacobian_of_a_product_of_parameters_is_refused_where_it_is_not_
     monkeypatch.setattr(Gate, "forward", lambda self, u, v: (self.parameters["gate"] ** 2 * u + v, u))
     report = check_layer(Gate(3), batch((3, 3)))
     assert "gate" in {row.method for row in report.failures}
+
+
+class Bent(Gate):
+    """y = a² u + v, not affine in a."""
+
+    def forward(self, u, v):
+        return self.parameters["gate"] ** 2 * u + v, u
+
+    def jmp(self, saved, of_u, of_v):
+        return self.parameters["gate"] ** 2 * of_u + of_v
+
+    def mjp(self, saved, mat):
+        return self.parameters["gate"] ** 2 * mat, mat
+
+    def parameter_jacobians(self, saved):
+        return {"gate": GateJacobian(2 * self.parameters["gate"] * saved)}
+
+
+def test_a_join_that_is_not_affine_in_a_parameter_passes_if_its_jacobian_says_so():
+    report = checked(lambda: Bent(3), (3, 3))
+    report.assert_ok()
+    (row,) = (row for row in report.rows if row.method == "gate")
+    assert (row.verdict, row.problem[:45]) == ("not given", "it is not affine in its parameter gate, and h")
+
+
+class Reversed(Gate):
+    def mjp(self, saved, mat):
+        return super().mjp(saved, mat)[::-1]
+
+
+def test_what_a_join_inherits_rests_on_what_it_defines():
+    """Its vjp is that of every layer, by mjp: the fault is told of mjp alone."""
+    rows = {row.method: row for row in checked(lambda: Reversed(3), (3, 3)).rows if row.claim.startswith("is Jᵀ")}
+    assert (rows["mjp"].verdict, rows["vjp"].verdict) == ("FAILED", "not judged")

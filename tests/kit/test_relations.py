@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gbackprop.testing.claims import Compared
-from gbackprop.testing.diagnosis import search
+from gbackprop.testing.diagnosis import relations, search
 
 X = np.random.default_rng(0).random((5, 4)) + 0.2
 S = np.random.default_rng(1).random((5, 3, 3)) + 0.2
@@ -43,6 +43,28 @@ def test_a_result_is_a_multiple_or_a_change_of_what_is_expected():
     )
     assert first(lambda x: 0 * x) == "left out: what is got is 0 everywhere"
     assert first(lambda x: x, lambda x: x - x.mean(0)) == "right with this: the mean over axis 0 subtracted"
+
+
+def test_products_of_many_terms_are_looked_at_while_there_is_time(monkeypatch):
+    """Naming the constant of each takes a tenth of a second, and there may be many."""
+    looked = []
+
+    def compounds(sides, views):
+        for k in range(9):
+            looked.append(k)
+            yield ["g"], "x", "y", 0.5 + k, 1.0
+
+    monkeypatch.setattr(relations, "compounds", compounds)
+    for passed, count in ((False, 9), (True, 1)):
+        trial = SimpleNamespace(parts={"": (X, 2 * X)}, terms={}, sizes={}, precision=1e-10, others={"": {}}, seed=0)
+        trial.wrong = lambda: [""]
+        found = relations.Relations([trial], SimpleNamespace(passed=False))
+        monkeypatch.setattr(found, "library", lambda trial, name: {})
+        monkeypatch.setattr(relations, "plain", lambda *given: {})
+        monkeypatch.setattr(found, "held", lambda *given, f=found, p=passed: setattr(f.deadline, "passed", p))
+        looked.clear()
+        list(found.compounds())
+        assert len(looked) == count + passed
 
 
 def test_a_constant_is_named_as_exactly_as_the_claim_is():

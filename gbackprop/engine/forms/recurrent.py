@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, array_module
-from gbackprop.engine.kernels import calls_of, steps_of
+from gbackprop.engine.kernels import steps_of
 from gbackprop.engine.registry import Context, LayerForms
 from gbackprop.layers.recurrent import GRUSteps, LSTMSteps, RNNSteps
 
@@ -26,7 +26,7 @@ def forward(layer: LSTMSteps, a: Array, context: Context) -> tuple[Array, Any]:
     bias = None if layer.bias is None else layer.parts_of(layer.bias.parameters[layer.bias.key])[:, None]
     h, c = context.memory.empty(a, (2, length + 1, n, size))
     gates = context.memory.empty(a, (length, 4, n, size))
-    if kernels := calls_of(a, steps_of(a.dtype)):
+    if kernels := steps_of(a):
         shift = xp.zeros((4, size), dtype=a.dtype) if bias is None else xp.ascontiguousarray(bias[:, 0])
         kernels.lstm_forward(xp.ascontiguousarray(a), weight, shift, layer.reverse, (h, c, gates))
         return layer.restored(h[1:]), (h, c, gates)
@@ -63,7 +63,7 @@ def carry(layer: LSTMSteps, saved: Any, mat: Array, context: Context) -> Array:
     xp, weight, steps = array_module(mat), layer.parameters[layer.weight.key], layer.ordered(mat)
     length, v, n, size = steps.shape
     delta = context.memory.empty(mat, (v, n, length, 4 * size))
-    if kernels := calls_of(mat, steps_of(mat.dtype)):
+    if kernels := steps_of(mat):
         columns, weight = xp.ascontiguousarray(mat), xp.ascontiguousarray(weight)
         kernels.lstm_carry(columns, weight, layer.reverse, saved, delta)
         return delta

@@ -1,6 +1,6 @@
 """Kernels: compiled loops for the host and for a GPU, each of which does in one pass what plain NumPy does in several.
 
-`windows_of`, `transforms_of` and `steps_of` return those for an array, or a dtype. Their results are defined in
+`windows_of`, `transforms_of` and `steps_of` return the kernels for an array. Their results are defined in
 `gbackprop.layers`.
 """
 
@@ -39,13 +39,13 @@ def transforms_of(x: Array) -> ModuleType | None:
     return calls_of(x, compiled_tiles)
 
 
-def steps_of(dtype: Any) -> ModuleType | None:
-    """Return the loops over the time steps of recurrent layers on the host, or None if there are none for a dtype."""
-    if np.dtype(dtype) != np.float32 or numba_kernels() is None:
+def steps_of(x: Array) -> ModuleType | None:
+    """Return the loops over the time steps of recurrent layers for arrays such as `x`, or None if there are none."""
+    if not on_host(x) or x.dtype != np.float32 or numba_kernels() is None:
         return None
     from gbackprop.engine.kernels import compiled_steps
 
-    return compiled_steps
+    return calls_of(x, compiled_steps)
 
 
 def calls_of(x: Array, kernels: ModuleType | None) -> Any:

@@ -237,7 +237,9 @@ class _Edits:
 
     def _holds(self, node: ast.AST) -> bool:
         """Return whether a node is the name of an object or a module, of which attributes are read."""
-        return is_holder(node) or isinstance(self.scope.get(getattr(node, "id", "")), ModuleType)
+        name = getattr(node, "id", "")
+        is_local = name in self.function.__code__.co_varnames
+        return is_holder(node) or (not is_local and isinstance(self.scope.get(name), ModuleType))
 
     def _given(self) -> list[str]:
         """Return the arguments that are read as they are."""
