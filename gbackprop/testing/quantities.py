@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -254,12 +255,23 @@ def _reduced(runs: Runs, quantity: Quantity) -> Compared:
     powers = quantity.stated("powers")
     if powers is None:
         raise NotGivenError("its powers of R and c are not stated: give the quantity `powers`")
-    mean, total = (runs.variants[reduction] for reduction in ("mean", "sum"))
-    shape = mean.network.output_shape(mean.x.shape[1:])
-    r, c = mean.loss.factor(len(mean.x), mean.y), mean.loss.summed_weight(shape) / total.loss.summed_weight(shape)
+    if not is_shipped(quantity) and _shares(runs)[1] == 1:  # the loss says nothing of c
+        with suppress(Exception):  # a quantity may be of this loss alone
+            others = Runs(runs.setting.of_squares(), np.random.default_rng(0))
+            others.members = [quantity]
+            others.together(quantity, "mean")
+            runs = others
+    r, c = _shares(runs)
     scale = r ** powers[0] * c ** powers[1]
     want = {name: _scaled(value, scale) for name, value in runs.together(quantity, "sum").items()}
     return runs.beside(quantity, runs.together(quantity, "mean"), want, "'sum', scaled, for 'mean'")
+
+
+def _shares(runs: Runs) -> tuple[float, float]:
+    """Return R and c of "mean" beside those of "sum"."""
+    mean, total = (runs.variants[reduction] for reduction in ("mean", "sum"))
+    shape = mean.network.output_shape(mean.x.shape[1:])
+    return mean.loss.factor(len(mean.x), mean.y), mean.loss.summed_weight(shape) / total.loss.summed_weight(shape)
 
 
 def _scaled(value: Any, factor: float) -> Any:

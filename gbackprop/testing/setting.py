@@ -19,6 +19,7 @@ from gbackprop.calculus.several import InputPart
 from gbackprop.calculus.signals import monte_carlo
 from gbackprop.engine.backward import backward
 from gbackprop.kronecker import GroupedKronecker, Kronecker, with_factors
+from gbackprop.losses import MSELoss
 from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
 from gbackprop.quantities import Quantity
@@ -123,6 +124,11 @@ class CheckedNetwork:
     def reduced(self, reduction: Literal["mean", "sum"]) -> CheckedNetwork:
         """Return the setting with another reduction of the loss."""
         return replace(self, loss=with_reduction(self.loss, reduction))
+
+    def of_squares(self) -> CheckedNetwork:
+        """Return the setting with squared error, and other targets."""
+        rng, output, loss = np.random.default_rng(SEED), self.network.forward(self.x)[0], MSELoss()
+        return replace(self, loss=loss, y=output + rng.standard_normal(output.shape), targets=_draw(loss, output, rng))
 
     def cast(self, dtype: Any) -> CheckedNetwork:
         """Return the setting in another dtype."""

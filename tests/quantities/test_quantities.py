@@ -317,6 +317,16 @@ def test_definition_powers_and_expectation_of_a_users_quantity_are_checked(kind,
     assert verdict != "FAILED" or report.failures[0] is row
 
 
+@pytest.mark.parametrize(("power", "verdict"), [(2, "ok"), (1, "FAILED")])
+def test_the_power_of_c_is_checked_with_a_loss_without_one_too(power, verdict):
+    """c of cross-entropy is 1 where each sample has one label: any power of it is 1."""
+    kind = own("Squares", SumOfSquares, powers=(2, power))
+    network, rng = gb.Sequential(layers.Linear(3, 4), rng=0, dtype="float64"), np.random.default_rng(0)
+    given = network, losses.CrossEntropyLoss(), rng.standard_normal((3, 3)), np.array([0, 3, 1])
+    (row,) = [row for row in check_quantity(kind(), *given).rows if row.claim == SCALES]
+    assert row.verdict == verdict
+
+
 def test_the_last_line_of_an_audit_says_what_was_not_checked(capsys):
     findings = [Auditor(0, pictures=False).quantity(kind(), *PROBLEM) for kind in (SumOfSquares, Undefined)]
     Terminal(sys.stdout).total(findings)
