@@ -70,9 +70,10 @@ def choose_blocks(plan: Plan, x: Array, limits: Limits = FREE, forms: Forms = PL
         columns = max(1, COUPLED_BYTES // max(1, x.shape[0] * stack_bytes(plan, 1)))
     n, each = x.shape[0], max(stack_bytes(plan, columns), row_bytes(plan) // 4)
     check_pairs(plan, x)
-    whole = whole_batch(plan) or device_of(x) != "cpu" or (sample_block is None and n * each <= SMALL_BYTES)
+    least, loops = least_samples(plan, forms)
+    is_small = n * each <= SMALL_BYTES and not (loops and n >= 2 * least)
+    whole = whole_batch(plan) or device_of(x) != "cpu" or (sample_block is None and is_small)
     most = cpu_count()  # more threads would have smaller blocks, and wait for each other
-    least = least_samples(plan)
     several = not whole and blas_controller() is not None
     threads = min(workers, most) if workers else (max(1, min(most, n // least)) if several else 1)
     largest = max(least, BLOCK_BYTES // max(each, output_bytes(plan)))
@@ -81,7 +82,7 @@ def choose_blocks(plan: Plan, x: Array, limits: Limits = FREE, forms: Forms = PL
         fitting = fit(plan, x, Largest(samples, columns, threads, sample_block is not None), parse_bytes(memory), forms)
         samples, columns, threads, _ = fitting
     blocks = [slice(start, min(start + samples, n)) for start in range(0, n, samples)]
-    small = device_of(x) == "cpu" and (n * multiplications(plan) <= SMALL_PRODUCTS or n < least)
+    small = device_of(x) == "cpu" and (n * multiplications(plan) <= SMALL_PRODUCTS or n < least or loops)
     shipped = all(REDUCTIONS.get(each.reduction.name) is each.reduction for each in plan.statistics)
     reuses = memory is None and device_of(x) == "cpu" and shipped and n * max(each, output_bytes(plan)) >= REUSED_BYTES
     written = memory is None and device_of(x) == "cpu" and n * each <= SMALL_BYTES and len(blocks) == 1

@@ -43,6 +43,11 @@ STEP_NUMBERS = 2**15
 """Least size of what a time step of a recurrent layer computes in a block. Blocks of 32 samples for 256 numbers each
 took 16 ms in two threads, one block of 64 samples 10 ms: threads wait for each other at each small step."""
 
+LOOP_NUMBERS = 2**18
+"""The same for all time steps of a block, where they are one compiled loop, which waits for nobody: 2 ms of an LSTM's
+gradient. With 64 units and 50 steps, 128 samples took 23 ms in one block, whose products BLAS computed in two threads,
+and 10 to 15 in two blocks; 64 samples 8 ms in one block, and 5 to 8 in two."""
+
 UNFOLDED_BYTES = 2**26
 """Unfolded inputs up to this size are saved by the forward pass; larger ones are computed again where needed."""
 

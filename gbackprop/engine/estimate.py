@@ -29,9 +29,9 @@ from gbackprop.calculus.layer import INPUT, Layer, Leaf
 from gbackprop.calculus.signals import AVERAGE, GRADIENT, SAMPLES
 from gbackprop.calculus.walk import values_upwards
 from gbackprop.calculus.wrt import InputRows
-from gbackprop.engine.costs import STEP_NUMBERS
+from gbackprop.engine.costs import LOOP_NUMBERS, STEP_NUMBERS
 from gbackprop.engine.memory import Allocator
-from gbackprop.engine.registry import Context, Forms
+from gbackprop.engine.registry import Context, Forms, find
 from gbackprop.engine.scratch import scratch_bytes
 from gbackprop.engine.spans import column_count, loss_column_count, residual_column_count
 from gbackprop.plain.plan import Plan
@@ -171,10 +171,19 @@ def multiplications(plan: Plan) -> int:
     return (1 + column_count(plan)) * carried + factors
 
 
-def least_samples(plan: Plan) -> int:
-    """Return the number of samples from which on a time step of recurrent layers does not wait for Python."""
-    numbers = [leaf.layer.step_numbers for leaf in plan.leaves if hasattr(leaf.layer, "step_numbers")]
-    return -(-STEP_NUMBERS // min(numbers)) if numbers else 1
+def least_samples(plan: Plan, forms: Forms) -> tuple[int, bool]:
+    """Return the number of samples from which on a block has a thread, and whether all time steps are compiled loops.
+
+    Others wait for Python, if few samples take each of them.
+    """
+    least, loops, some = [1], [], np.empty(0, plan.scale.dtype)
+    for leaf in plan.leaves:
+        if numbers := getattr(leaf.layer, "step_numbers", 0):
+            row = find(forms, leaf.layer)
+            loops.append(row is not None and row.loops is not None and bool(row.loops(some)))
+            whole, enough = (numbers * leaf.output_shape[0], LOOP_NUMBERS) if loops[-1] else (numbers, STEP_NUMBERS)
+            least.append(-(-enough // whole))
+    return max(least), bool(loops) and all(loops)
 
 
 def groups_of(leaf: Leaf) -> int:

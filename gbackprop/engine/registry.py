@@ -90,6 +90,8 @@ class LayerForms(ClassForms):
     forward: Function | None = None
     # For `Layer.mjp`, (layer, saved, mat, context).
     carry: Function | None = None
+    # For layers of time steps, (array): whether all steps are one compiled loop for arrays of its kind.
+    loops: Function | None = None
     # For `Layer.mjp`, (layer, saved, mat): overwrites a `mat` that nothing else refers to, or returns None.
     in_place: Function | None = None
     # For `Layer.mjp` of layers that copy, (layer, saved, mat, place): adds to `place`.

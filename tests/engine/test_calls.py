@@ -21,7 +21,8 @@ from gbackprop import quantities as q
 from gbackprop.base.errors import NotFiniteWarning
 from gbackprop.base.threads import NO_CONTEXT
 from gbackprop.calculus.jacobian import Outer
-from gbackprop.engine import prepared
+from gbackprop.engine import arena, prepared
+from gbackprop.engine.calls import reused
 from gbackprop.engine.calls.call import WrittenCall
 from gbackprop.engine.calls.functions import Functions
 from gbackprop.engine.calls.shorter import without_repeats
@@ -108,6 +109,24 @@ def test_each_kind_of_network_is_written_down(name, asked, ran, monkeypatch):
     found = gb.backward(network, CE, other, labels, *asked, rng=2)
     assert ran == [found]
     common.assert_same(found, swept(monkeypatch, network, CE, other, labels, *asked, rng=2), 0)
+
+
+@pytest.mark.parametrize(("name", "asked"), EACH, ids=str)
+def test_arrays_in_an_arena_change_nothing_and_results_are_not_in_it(name, asked, ran, monkeypatch):
+    monkeypatch.setattr(reused, "LEAST", 1)
+    monkeypatch.setattr(arena, "LEAST_ARRAY", 1)
+    taken, plain_empty = [], arena.Arena.empty
+    monkeypatch.setattr(arena.Arena, "empty", lambda *given: taken.append(given[2]) or plain_empty(*given))
+    make, x = NETWORKS[name]
+    network, other = make(), x[::-1].copy()
+    gb.backward(network, CE, x, Y, *asked, rng=1)
+    swept_first = len(taken)
+    found = gb.backward(network, CE, other, Y, *asked, rng=2)
+    assert len(taken) > swept_first
+    want = swept(monkeypatch, network, CE, other, Y, *asked, rng=2)
+    gb.backward(network, CE, x, Y, *asked, rng=3)  # takes the same places
+    assert len(ran) == 2
+    common.assert_same(found, want, 0)
 
 
 def test_masks_are_drawn_anew(ran, monkeypatch):
@@ -600,6 +619,33 @@ def in_the_caller(a):
 
 def returned(a):
     return [np.exp(a), np.exp(a)]
+
+
+def large(a):
+    b = np.matmul(a, a.swapaxes(1, 2)) * 2
+    c = np.empty_like(b[:, 0])
+    np.add(b[:, :, 0], b[:, 0], out=c)
+    d = np.exp(c)
+    return [d + 1, np.add(a, a, dtype="f4"), b.sum(0), (a > 0)[0]]
+
+
+def test_statements_take_what_is_large_and_no_result(monkeypatch):
+    """Of eight arrays that are made, four are results, or a view of one."""
+    x, statements = RNG.standard_normal((2, 2, 3, 5)), Statements(Written)
+    found = [each.named for each in large(statements.array(x[0], "a"))]
+    names, memory = [each.name for each in found], {each.memory for each in found}
+    for least, count in ((1, 4), (2 * 3 * 3 * 8, 2), (2 * 3 * 3 * 8 + 1, 0)):
+        monkeypatch.setattr(reused, "LEAST", least)
+        lines = [*reused.in_arena(statements.lines, memory)]
+        statements.names[reused.taken] = reused.TAKE
+        exec(statements.function(["a", "take"], f"[{', '.join(names)}]", names, lines), statements.scope)
+        taken = [np.full((2, 3, 3), 7.0), np.full((2, 3, 3), 7.0), np.full((2, 3), 7.0), np.full((2, 3), 7.0)]
+        left = iter(taken)
+        got = statements.scope["run"](x[1], lambda shape, dtype, left=left: next(left))
+        for each, want in zip(got, large(x[1]), strict=True):
+            np.testing.assert_array_equal(each, want, strict=True)
+            assert not any(np.may_share_memory(each, array) for array in taken)
+        assert len([*left]) == len(taken) - count
 
 
 LEFT_OUT = {in_place: 0, written_between: 0, views_of_equal_ones: 2, written_views: 0, in_the_caller: 0, returned: 0}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
-from gbackprop.engine import blocks, rewrites
+from gbackprop.engine import blocks, kernels, rewrites
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context
@@ -221,10 +221,27 @@ def test_other_features_are_refused():
         steps_of("LSTM").output_shape((4, 11))
 
 
-def test_steps_are_not_cut_into_blocks_of_few_samples():
-    """A step of 64 samples is as long as its calls: threads would wait for each other."""
-    x, y = batch(64, 50, 32, dtype="float32")
-    net = network("LSTM", 32, 64, 50, dtype="float32")
+@pytest.mark.parametrize(
+    ("kind", "samples", "dtype", "compiled", "threads"),
+    [
+        ("LSTM", 64, "float64", True, 1),
+        ("GRU", 64, "float32", True, 1),
+        ("LSTM", 64, "float32", False, 1),
+        ("LSTM", 64, "float32", True, 2),
+        ("LSTM", 32, "float32", True, 1),
+    ],
+)
+def test_steps_are_cut_into_blocks_where_they_wait_for_nobody(kind, samples, dtype, compiled, threads, monkeypatch):
+    """A step of 64 samples is as long as its calls, and threads would wait for each other, but in a compiled loop."""
+    monkeypatch.setattr(blocks, "cpu_count", lambda: 2)
+    if not compiled:
+        monkeypatch.setattr(kernels, "numba_kernels", lambda: None)
+    elif kernels.numba_kernels() is None:
+        pytest.skip("needs Numba")
+    x, y = batch(samples, 50, 32, dtype=dtype)
+    net = network(kind, 32, 64, 50, dtype=dtype)
     plan = rewrites.with_whole_sequences(make_plan(net, LOSS, x, y, [], 0), x)
     cut = blocks.choose_blocks(plan, x, forms=FORMS)
-    assert (len(cut.samples), cut.threads, cut.small) == (1, 1, True)
+    assert (len(cut.samples), cut.threads, cut.small) == (threads, threads, True)
+    again = blocks.choose_blocks(plan, x, blocks.Limits(workers=1, sample_block=samples), FORMS)
+    assert (len(again.samples), again.small) == (1, True), "BLAS has one thread in a loop"

@@ -7,6 +7,7 @@ recorded must give the results of a call to every bit; otherwise the sweep runs,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import FunctionType
 from typing import Any
 
@@ -17,6 +18,7 @@ from gbackprop.base.checks import SHIPPED, is_shipped
 from gbackprop.base.threads import NO_CONTEXT, one_blas_thread
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.state import changed_class
+from gbackprop.engine.arena import arena
 from gbackprop.engine.calls.functions import Functions
 from gbackprop.engine.calls.recorded import arrays_of, drawn_in, places_of, recorded
 from gbackprop.engine.finite import is_finite
@@ -36,8 +38,9 @@ class WrittenCall:
     Attributes
     ----------
     run : function of arrays
-        Returns loss, output, gradient, the values of the quantities, and sums of squares: where their total is below
-        `limit`, neither the results nor x and the layers' arrays have NaN or infinity.
+        If it `takes` large arrays, its last argument makes one of a shape and dtype. Returns loss, output, gradient,
+        the values of the quantities, and sums of squares: where their total is below `limit`, neither the results nor
+        x and the layers' arrays have NaN or infinity.
     kinds : list of (type, shape, strides, dtype)
         Of x, y, each array of the layers, and random numbers.
     plain : bool
@@ -51,6 +54,7 @@ class WrittenCall:
 
     def __init__(self, run: Callable[..., Any], call: Execution, layers: Sequence[Layer], used: Functions) -> None:
         plan, self.run, self.places, self.used = call.plan, run, places_of(layers), used
+        self.takes = run.__defaults__ is not None
         drawn = drawn_in(plan)
         arrays = [*arrays_of(call.x, call.y, self.places), *drawn]
         self.kinds, self.scale = [(type(a), a.shape, a.strides, a.dtype) for a in arrays], plan.scale
@@ -82,8 +86,7 @@ class WrittenCall:
         if plan is not None:
             if plan.scale != self.scale:
                 return None
-            with self.context:
-                return self._result(self.run(*arrays), loss, quantities)
+            return self._result(self._found(arrays), loss, quantities)
         if not self.plain:
             return None
         errors: list[str] = []
@@ -92,14 +95,21 @@ class WrittenCall:
             loss.check_values(self.where, y, self.shape, x)  # their kinds are those that were checked before
         except (TypeError, ValueError):  # x or a parameter may be wrong, too, and comes first
             return None
-        with self.context, np.errstate(all="call", call=noted):
-            found = self.run(*arrays)
+        with np.errstate(all="call", call=noted):
+            found = self._found(arrays)
         ignored = {"underflow"} if errors and np.geterr()["under"] == "ignore" else set()
         if not ignored.issuperset(errors):  # it is done again, and its errors are treated as the caller asks
             return None
         result = self._result(found, loss, quantities)
         squares = sum(map(float, found[4:]), abs(float(result.loss)))
         return result if squares < self.limit or (all_finite(x, *arrays[2:]) and is_finite(result)) else None
+
+    def _found(self, arrays: Sequence[Array]) -> Any:
+        with self.context:
+            if not self.takes:
+                return self.run(*arrays)
+            with arena() as memory:
+                return self.run(*arrays, partial(memory.empty, arrays[0]))
 
     def _notices(self, arrays: Sequence[Array]) -> bool:
         """Return whether the sums of squares notice NaN in each array where x is 0: a BLAS may leave out zeros."""

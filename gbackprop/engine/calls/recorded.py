@@ -13,6 +13,7 @@ from gbackprop.array import Array
 from gbackprop.base.recording.tape import mapped
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.state import digests_of
+from gbackprop.engine.calls.reused import TAKE, in_arena, taken
 from gbackprop.engine.calls.shorter import Squares, without_repeats
 from gbackprop.engine.calls.statements import ERRORS, CannotWriteError, Statements, is_written
 from gbackprop.engine.calls.written import Written
@@ -81,13 +82,17 @@ def recorded(call: Execution, layers: Sequence[Layer], rng: np.random.Generator)
         raise CannotWriteError("too many statements")
     results: list[Any] = []
     found = _text((result.loss, result.output, result.gradient, result.values), writer, results)
-    lines = without_repeats(writer.lines, writer, {each.memory for each in results})
+    memory = {each.memory for each in results}
+    lines = without_repeats(writer.lines, writer, memory)
     looked: list[Any] = [each for each in arrays_in(result)[1:] if is_written(each)]
     floats = [each for each in (x, *others) if each.dtype.kind == "f"]
     squares = Squares(lines, [each.named for each in floats], [each.named for each in looked])
     found = f"{found[:-1]}{', '.join(squares.names)}, )"
     names = [each.name for each in results] + squares.names
-    return writer.function([each.name for each in given], found, names, squares.lines), writer.scope
+    lines = [*in_arena(squares.lines, memory)]
+    writer.names[taken] = TAKE
+    arguments = [each.name for each in given] + [f"{TAKE}={TAKE}"] * any(line.function is taken for line in lines)
+    return writer.function(arguments, found, names, lines), writer.scope
 
 
 def _made_up(array: Array, classes: int, rng: np.random.Generator) -> Array:

@@ -122,7 +122,7 @@ class Squares:
             return
         number = len(self.names)
         row = of if of.flat else replace(of, name=f"r{number}")
-        total = Named(f"s{number}", f"s{number}", True, True, 1, of.dtype)
+        total = Named(f"s{number}", f"s{number}", True, True, (), of.dtype)
         place[of.name] = [Statement(np.vdot, [row, row], {}, [total], False, set(), {})]
         if row is not of:
             place[of.name].insert(0, Statement(np.ndarray.ravel, [of, "K"], {}, [row], False, set(), {}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType
 from typing import Any, cast
 
@@ -45,8 +46,13 @@ class Named:
     memory: str
     whole: bool
     flat: bool
-    size: int
+    shape: tuple[int, ...]
     dtype: np.dtype[Any]
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return prod(self.shape)
 
 
 @dataclass(slots=True)
@@ -127,7 +133,7 @@ class Statements:
         array = np.asarray(value).view(self.kind)
         array.writer, array.name, array.scalar = self, name, not isinstance(value, np.ndarray)
         memory, whole = (name, True) if of is None else (of.memory, of.whole and of.size == array.size)
-        array.named = Named(name, memory, whole, plain(array).flags.c_contiguous, array.size, array.dtype)
+        array.named = Named(name, memory, whole, plain(array).flags.c_contiguous, array.shape, array.dtype)
         return array
 
     def do(self, function: Any, args: Sequence[Any], named: Any = None, out: Any = None, outputs: int = 0) -> Any:

@@ -107,6 +107,6 @@ def _slopes(layer: LSTMSteps, saved: Any, context: Context) -> tuple[Array, Arra
 
 ROWS = [
     LayerForms(RNNSteps, jacobians_at_input=RNNSteps.jacobians_below),
-    LayerForms(LSTMSteps, forward=forward, carry=carry, jacobians_at_input=LSTMSteps.jacobians_below),
+    LayerForms(LSTMSteps, forward=forward, carry=carry, loops=steps_of, jacobians_at_input=LSTMSteps.jacobians_below),
     LayerForms(GRUSteps, jacobians_at_input=GRUSteps.jacobians_below),
 ]
