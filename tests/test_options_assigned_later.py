@@ -266,3 +266,74 @@ def test_a_parameter_that_was_not_drawn_is_named():
     layer.bias = True
     with pytest.raises(ValueError, match=r"parameter 0.bias: expected an array, got none: it was not drawn"):
         gb.backward(network, losses.MSELoss(), np.ones((4, 2), "float32"), np.ones((4, 3), "float32"))
+
+
+FLAGS = [(kind, name) for (kind, name) in LAYERS if isinstance(arguments(LAYERS[kind, name])[1][name], bool)]
+NONSENSE = ["False", "no", None, np.nan, (), {}, 1, 0]
+
+
+@pytest.mark.parametrize(("kind", "name"), FLAGS, ids=str)
+def test_an_option_that_is_true_or_false_is_nothing_else(kind, name):
+    """A text is true, whatever it says, and so is an argument in another's place, as Conv2d(…, "reflect")."""
+    kind, given = arguments(LAYERS[kind, name])
+    for value in NONSENSE:
+        with pytest.raises((TypeError, ValueError, gb.UnsupportedError), match=name):
+            kind(**{**given, name: value})
+    kind(**{**given, name: np.bool_(given[name])})
+
+
+def kronecker_error():
+    return quantities.KroneckerError(quantities.KFAC())
+
+
+ASSIGNED = [
+    *[(make, "divisor_override", value) for make in (lambda: layers.AvgPool2d(2),) for value in (0, 1.5, True, "a")],
+    *[(make, "threshold", value) for make in (lambda: layers.Threshold(0.1, 0.0),) for value in (np.nan, "a", None)],
+    (lambda: layers.Threshold(0.1, 0.0), "replacement", np.nan),
+    (lambda: layers.ConstantPad2d(1, 2.0), "value", None),
+    *[(lambda: layers.Unflatten(1, (2, 2)), "dim", value) for value in (1.5, "a", True)],
+    *[(lambda: gb.RNN(2, 3), "nonlinearity", value) for value in ("sigmoid", None, int)],
+    *[(quantities.BatchGrad, "coupled", value) for value in ("a", 1)],
+    *[(quantities.NearestKronecker, "tolerance", value) for value in (-1, np.nan, True)],
+    (quantities.NearestKronecker, "iterations", 0),
+    *[(kronecker_error, "columns", value) for value in (0, 1.5, "a")],
+    (kronecker_error, "of", "a"),
+    (lambda: gb.Residual(layers.Linear(2, 2), rng=0), "shortcut", layers.Linear(2, 2)),
+    (lambda: layers.LayerNorm(3), "eps", None),
+    *[(lambda: layers.BatchNorm1d(3), "momentum", value) for value in (np.nan, -3, 2.0, np.inf)],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "name", "value"), ASSIGNED)
+def test_what_the_constructor_refuses_cannot_be_assigned(make, name, value):
+    made = make()
+    before = getattr(made, name)
+    with pytest.raises((AttributeError, TypeError, ValueError), match=name):
+        setattr(made, name, value)
+    assert getattr(made, name) is before
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "words"),
+    [
+        (layers.BatchNorm1d, {"momentum": np.nan}, "momentum: expected a finite number of at least 0, got nan"),
+        (layers.BatchNorm1d, {"momentum": 1.5}, "momentum: expected a number from 0 to 1, or None, got 1.5"),
+        (layers.GroupNorm, {"num_groups": 1, "eps": None}, "eps: expected a finite number of at least 0, got None"),
+        (layers.Parameter, {"initial": 1 + 2j}, "initial: expected numbers, got complex128"),
+        (layers.Parameter, {"initial": np.inf}, "initial: expected finite numbers, got NaN or infinity"),
+        (layers.Parameter, {"shape": b"a"}, "shape: expected an integer or a tuple of integers, got b'a'"),
+    ],
+)
+def test_numbers_of_a_layer_are_finite(kind, given, words):
+    first = {"shape": (2,)} if kind is layers.Parameter else {} if kind is layers.GroupNorm else {"num_features": 3}
+    first |= {"num_channels": 2} if kind is layers.GroupNorm else {}
+    with pytest.raises((TypeError, ValueError), match=words.replace("(", r"\(")):
+        kind(**{**first, **given})
+
+
+def test_arguments_of_traced_functions_are_checked():
+    x, p = np.ones((2, 3)), {"w": np.ones((3, 2))}
+    with pytest.raises(TypeError, match="replace: expected True or False, got 'no'"):
+        gb.trace(lambda p, x: x @ p["w"], p, x, replace="no")
+    with pytest.raises(TypeError, match="sampler: expected a function of outputs and uniform numbers, or None, got 'a'"):
+        gb.trace_loss(lambda f, y: ((f - y) ** 2).sum(1), x, x, sampler="a")

@@ -88,7 +88,7 @@ def _as_made(made: Any, name: str, value: Any) -> Any:
     try:
         kind(**given)
     except Exception:  # its attributes are not what its constructor takes
-        return value
+        raise AttributeError(f"{kind.__name__}, {name}: {UNCHANGED}") from None
     other = kind(**{**given, name: value})
     shapes = [each.parameter_shapes() for each in (made, other)] if getattr(made, "drawn", None) else [{}, {}]
     if any(shape != shapes[1].get(key, shape) for key, shape in shapes[0].items()):
@@ -172,10 +172,11 @@ def check_array(name: str, x: Any) -> None:
         raise TypeError(f"{name}: expected a NumPy or CuPy array, got {kind_of(x)}")
 
 
-def check_flag(name: str, value: Any) -> None:
-    """Check that an argument is True or False."""
-    if not isinstance(value, bool):
+def check_flag(name: str, value: Any) -> bool:
+    """Check that an argument is True or False; return it."""
+    if not isinstance(value, bool | np.bool_):
         raise TypeError(f"{name}: expected True or False, got {value!r}")
+    return bool(value)
 
 
 def check_floats(name: str, x: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array
-from gbackprop.base.checks import positive
+from gbackprop.base.checks import check_flag, positive
 from gbackprop.calculus.jacobian import Bias, Outer, ParameterJacobian
 from gbackprop.calculus.layer import Layer, Shape
 
@@ -36,7 +36,7 @@ class Linear(Layer):
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
         self.in_features = positive("in_features", in_features)
         self.out_features = positive("out_features", out_features)
-        self.bias = bool(bias)
+        self.bias = check_flag("bias", bias)
 
     def describe(self) -> str:
         return f"{self.in_features}, {self.out_features}" + ("" if self.bias else ", bias=False")

@@ -88,7 +88,8 @@ class MultiheadAttention(Expanded):
         dtype: Any = None,
     ) -> None:
         self.embed_dim = self.features = e = self.size("embed_dim", embed_dim)
-        self.num_heads, self.bias, self.is_causal = self.size("num_heads", num_heads), bool(bias), bool(is_causal)
+        self.num_heads, self.bias = self.size("num_heads", num_heads), self.flag("bias", bias)
+        self.is_causal = self.flag("is_causal", is_causal)
         if e % self.num_heads:
             raise ValueError(
                 f"{type(self).__name__}, embed_dim: expected a multiple of num_heads = {num_heads}, got {embed_dim}"
@@ -192,7 +193,7 @@ class TransformerEncoderLayer(Expanded):
         if d_model % nhead:
             raise ValueError(f"{type(self).__name__}, d_model: expected a multiple of nhead = {nhead}, got {d_model}")
         self.batch_is_first(batch_first)
-        self.norm_first, self.bias = bool(norm_first), bool(bias)
+        self.norm_first, self.bias = self.flag("norm_first", norm_first), self.flag("bias", bias)
         self.dropout = self.dropout_of(dropout)
         self.attention = MultiheadAttention(d_model, nhead, dropout, self.bias, is_causal=is_causal)
         number(f"{type(self).__name__}, layer_norm_eps", layer_norm_eps, least=0)

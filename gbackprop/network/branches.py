@@ -130,6 +130,8 @@ class Residual(Container):
     Source: He, Zhang, Ren, Sun 2016.
     """
 
+    fixed = frozenset({"shortcut"})
+
     def __init__(self, *layers: Layer, shortcut: Layer | None = None, rng: Any = None, dtype: Any = None) -> None:
         self.chain, self.shortcut = Sequential(*layers), shortcut
         children = {str(i): layer for i, layer in enumerate(layers)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gbackprop.base.checks import positive
+from gbackprop.base.checks import check_flag, positive
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import INPUT, Nodes
 from gbackprop.calculus.walk import Unexpanded
@@ -46,6 +46,10 @@ class Expanded(Container):
     def size(self, name: str, value: Any) -> int:
         """Return a size as an int; the error names the class and the argument."""
         return positive(f"{type(self).__name__}, {name}", value)
+
+    def flag(self, name: str, value: Any) -> bool:
+        """Return True or False as it is; the error names the class and the argument."""
+        return check_flag(f"{type(self).__name__}, {name}", value)
 
     def dropout_of(self, p: Any) -> Dropout:
         """Return a dropout with probability p; the error names the class."""

@@ -51,7 +51,7 @@ class Recurrent(Expanded):
     ) -> None:
         self.input_size = self.features = self.size("input_size", input_size)
         self.hidden_size, self.num_layers = self.size("hidden_size", hidden_size), self.size("num_layers", num_layers)
-        self.bias, self.bidirectional = bool(bias), bool(bidirectional)
+        self.bias, self.bidirectional = self.flag("bias", bias), self.flag("bidirectional", bidirectional)
         self.batch_is_first(batch_first)
         self.dropout, self.start = self.dropout_of(dropout), Zeros(hidden_size)
         children: dict[str, Layer] = {}

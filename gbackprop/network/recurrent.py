@@ -64,13 +64,23 @@ class RNN(Recurrent):
         rng: Any = None,
         dtype: Any = None,
     ) -> None:
-        kinds: dict[str, type[Layer]] = {"tanh": Tanh, "relu": ReLU}
-        if not isinstance(nonlinearity, str) or nonlinearity not in kinds:
-            raise ValueError(f"{type(self).__name__}, nonlinearity: expected 'tanh' or 'relu', got {nonlinearity!r}")
-        self.nonlinearity = kinds[nonlinearity]
+        self.nonlinearity = nonlinearity
         super().__init__(
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, rng=rng, dtype=dtype
         )
+
+    @property
+    def nonlinearity(self) -> type[Layer]:
+        """The class of the layer that is applied in each step; it may be assigned, or "tanh" or "relu"."""
+        return self._nonlinearity
+
+    @nonlinearity.setter
+    def nonlinearity(self, value: str | type[Layer]) -> None:
+        kinds: dict[Any, type[Layer]] = {"tanh": Tanh, "relu": ReLU}
+        kind = value if isinstance(value, type) else kinds.get(value) if isinstance(value, str) else None
+        if kind is None or not issubclass(kind, Layer):
+            raise ValueError(f"{type(self).__name__}, nonlinearity: expected 'tanh' or 'relu', got {value!r}")
+        self._nonlinearity = kind
 
     def describe(self) -> str:
         return super().describe() + (", nonlinearity='relu'" if self.nonlinearity is ReLU else "")

@@ -107,6 +107,8 @@ class Scale:
 class Quantity(Constructed):
     """Base class of quantities. A subclass names its statistics and turns their values into its result."""
 
+    remade = True
+
     name: ClassVar[str]
     """Its name in a `Result`."""
 

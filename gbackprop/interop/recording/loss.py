@@ -74,6 +74,8 @@ def trace_loss(
     ...     return np.log1p((output - target) ** 2).sum(1)
     >>> loss = gb.trace_loss(cauchy, output, target)
     """
+    if sampler is not None and not callable(sampler):
+        raise TypeError(f"sampler: expected a function of outputs and uniform numbers, or None, got {sampler!r}")
     f = checked_batch(output)
     if not is_array(target) or target.dtype.kind not in "fiub" or target.shape[:1] != f.shape[:1]:
         raise TypeError(f"target: expected an array ({len(f)}, …) of numbers, got {kind_of(target)}")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import FLOATS, asnumpy, is_array
-from gbackprop.base.checks import batch_of, kind_of
+from gbackprop.base.checks import batch_of, check_flag, kind_of
 from gbackprop.base.recording.arrays import record
 from gbackprop.base.recording.refused import BatchSizeError, MixedSamplesError, NoDerivativeError, TraceError
 from gbackprop.base.recording.tape import Tape
@@ -70,6 +70,7 @@ def trace(function: Callable[[Any, Any], Any], parameters: Any, x: Any, replace:
     ...     return np.tanh(x @ p["w"] + p["b"]) @ p["v"]
     >>> network = gb.trace(model, {"w": w, "b": b, "v": v}, x)
     """
+    check_flag("replace", replace)
     every = list(named(parameters))
     values = dict(every)
     if len(values) < len(every):

@@ -52,6 +52,7 @@ class Threshold(Elementwise):
         If one of them is not a finite number.
     """
 
+    fixed = frozenset({"replacement"})
     curvature = "zero"
     formulas = {"forward": "y = x if x > threshold else replacement", "mjp": "[x > threshold] g"}
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from numbers import Real
 from typing import Any
 
 import numpy as np
 
 from gbackprop.array import Array, channels_last, like
-from gbackprop.base.checks import is_shipped, positive
+from gbackprop.base.checks import check_flag, is_shipped, number, positive
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.jacobian import Bias, ParameterJacobian
 from gbackprop.calculus.layer import Shape
@@ -63,18 +62,16 @@ class _BatchNorm(Spatial):
         track_running_stats: bool = True,
     ) -> None:
         self.num_features = positive("num_features", num_features)
-        if isinstance(eps, bool) or not isinstance(eps, Real) or not 0 <= eps < float("inf"):
-            raise ValueError(f"eps: expected a finite number of at least 0, got {eps!r}")
-        if momentum is not None and (isinstance(momentum, bool) or not isinstance(momentum, Real)):
-            raise ValueError(f"momentum: expected a number or None, got {momentum!r}")
-        if not track_running_stats:
+        if momentum is not None and number("momentum", momentum, least=0) > 1:
+            raise ValueError(f"momentum: expected a number from 0 to 1, or None, got {momentum!r}")
+        if not check_flag("track_running_stats", track_running_stats):
             raise UnsupportedError(
                 "track_running_stats: expected True; without running statistics each output depends on the whole batch "
                 "in evaluation mode, too"
             )
-        self.eps: float = float(eps)
+        self.eps = number("eps", eps, least=0)
         self.momentum: float | None = momentum
-        self.affine: bool = bool(affine)
+        self.affine: bool = check_flag("affine", affine)
         self.buffers: dict[str, Array] = {
             "running_mean": np.zeros(num_features, "float32"),
             "running_var": np.ones(num_features, "float32"),

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, array_module
-from gbackprop.base.checks import number
+from gbackprop.base.checks import check_flag, number
 from gbackprop.calculus.jacobian import ParameterJacobian
 from gbackprop.calculus.layer import Shape
 from gbackprop.calculus.mixed import MixedLayer
@@ -39,9 +39,12 @@ class Norm(FactoredLayer, MixedLayer):
         "residual": "−(m P + (a x̂ᵀ + x̂ aᵀ)/K)/σ², a = P h − 3/2 m x̂",
     }
 
-    def __init__(self, eps: float | None, affine: bool, bias: bool) -> None:
-        self.eps = None if eps is None else number("eps", eps, least=0)
-        self.affine, self.bias = bool(affine), bool(affine and bias)
+    eps: float | None
+
+    def __init__(self, eps: float, affine: bool, bias: bool, of: str = "affine") -> None:
+        self.eps = number("eps", eps, least=0)
+        self.affine, has_bias = check_flag(of, affine), check_flag("bias", bias)
+        self.bias = self.affine and has_bias
 
     def _eps(self) -> list[str]:
         """Return eps as it appears in `describe`, if it is not the default."""

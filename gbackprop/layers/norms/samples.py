@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from math import prod
 
 from gbackprop.array import Array, channels_last
-from gbackprop.base.checks import number, positive
+from gbackprop.base.checks import check_flag, number, positive
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Shape
 from gbackprop.calculus.window import Spatial, channels_and_axes
@@ -39,7 +39,7 @@ class LayerNorm(Norm):
         elementwise_affine: bool = True,
         bias: bool = True,
     ) -> None:
-        super().__init__(eps, elementwise_affine, bias)
+        super().__init__(eps, elementwise_affine, bias, "elementwise_affine")
         given = tuple(normalized_shape) if isinstance(normalized_shape, Iterable) else (normalized_shape,)
         if not given:
             raise ValueError("normalized_shape: expected at least one size, got ()")
@@ -208,7 +208,7 @@ class _InstanceNorm(Spatial, _ChannelNorm):
         track_running_stats: bool = False,
     ) -> None:
         super().__init__(eps, affine, bias=True)
-        if track_running_stats:
+        if check_flag("track_running_stats", track_running_stats):
             raise UnsupportedError("track_running_stats: expected False: each sample is normalized by itself")
         self.num_channels = self.num_features = positive("num_features", num_features)
         self.momentum = number("momentum", momentum)

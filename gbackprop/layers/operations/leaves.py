@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
 from gbackprop.array import Array, array_module, is_array, like
-from gbackprop.base.checks import positive
+from gbackprop.base.checks import check_flag, positive
 from gbackprop.calculus.jacobian import ParameterJacobian
 from gbackprop.calculus.layer import Layer, Shape
 from gbackprop.calculus.tied import Direct
@@ -51,9 +52,15 @@ class Parameter(_Leaf):
     kronecker_factors = "a parameter that is a node is no weight of a layer"
 
     def __init__(self, shape: Any, initial: Any = None) -> None:
-        given = (shape,) if isinstance(shape, int) else tuple(shape)
+        given = (shape,) if isinstance(shape, Integral) else shape
+        if not isinstance(given, tuple | list):
+            raise ValueError(f"shape: expected an integer or a tuple of integers, got {shape!r}")
         self.shape = tuple(positive("shape", size) for size in given)
-        self.initial = None if initial is None else np.array(initial, dtype="float64")
+        self.initial = None if initial is None else np.array(initial)
+        if self.initial is not None and self.initial.dtype.kind not in "fiu":
+            raise TypeError(f"initial: expected numbers, got {self.initial.dtype}")
+        if self.initial is not None and not np.isfinite(self.initial).all():
+            raise ValueError("initial: expected finite numbers, got NaN or infinity")
         if self.initial is not None and self.initial.shape not in ((), self.shape):
             raise ValueError(f"initial: expected a number or shape {self.shape}, got shape {self.initial.shape}")
 
@@ -65,7 +72,7 @@ class Parameter(_Leaf):
 
     def draw(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         if self.initial is not None:
-            return {"": np.broadcast_to(self.initial, self.shape).copy()}
+            return {"": np.broadcast_to(self.initial, self.shape).astype("float64")}
         scale = max(1, self.shape[-1] if self.shape else 1) ** -0.5
         return {"": np.asarray(scale * rng.standard_normal(self.shape))}
 
@@ -107,7 +114,7 @@ class Constant(_Leaf):
     formulas = {"forward": "y = c", "mjp": "no input"}
 
     def __init__(self, value: Any, persistent: bool = True) -> None:
-        self.persistent = bool(persistent)
+        self.persistent = check_flag("persistent", persistent)
         array = value.copy() if is_array(value) else np.array(value)
         if array.dtype.kind not in "fiub":
             raise TypeError(f"value: expected an array of floats, integers or booleans, got {array.dtype}")

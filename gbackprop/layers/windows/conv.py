@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, array_module, channels_first, channels_last
-from gbackprop.base.checks import positive
+from gbackprop.base.checks import check_flag, positive
 from gbackprop.calculus.frame import MODES, Frame
 from gbackprop.calculus.jacobian import Bias, Outer, ParameterJacobian
 from gbackprop.calculus.layer import Shape
@@ -36,7 +36,7 @@ class _ConvBase(Spatial):
         self.groups = positive("groups", groups)
         if self.in_channels % self.groups or self.out_channels % self.groups:
             raise ValueError(f"groups: expected a divisor of {in_channels} and {out_channels} channels, got {groups}")
-        self.bias = bool(bias)
+        self.bias = check_flag("bias", bias)
 
     def _set_window(self, kernel_size: Any, stride: Any, dilation: Any) -> None:
         kernel, strides = per_axis("kernel_size", kernel_size, self.dims), per_axis("stride", stride, self.dims)

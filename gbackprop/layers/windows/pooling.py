@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, array_module, channels_first, channels_last
-from gbackprop.base.checks import positive
+from gbackprop.base.checks import check_flag, positive
 from gbackprop.calculus.layer import Shape
 from gbackprop.calculus.window import Spatial, Window, channels_and_axes, pad, per_axis
 
@@ -27,7 +27,7 @@ class _Pool(Spatial):
         pads = per_axis("padding", padding, self.dims, least=0)
         if any(p > k // 2 for p, k in zip(pads, kernel, strict=True)):  # torch's rule, whatever the dilation
             raise ValueError(f"padding: expected at most half of kernel_size {kernel}, got {pads}")
-        self.window = Window(kernel, strides, steps, tuple((p, p) for p in pads), bool(ceil_mode))
+        self.window = Window(kernel, strides, steps, tuple((p, p) for p in pads), check_flag("ceil_mode", ceil_mode))
 
     def describe(self) -> str:
         w = self.window
@@ -164,7 +164,7 @@ class _AvgPool(_Pool):
         divisor_override: int | None = None,
     ) -> None:
         self._set_window(kernel_size, stride, padding, 1, ceil_mode)
-        self.count_include_pad = bool(count_include_pad)
+        self.count_include_pad = check_flag("count_include_pad", count_include_pad)
         self.divisor_override = divisor_override
         if divisor_override is not None:
             positive("divisor_override", divisor_override)
