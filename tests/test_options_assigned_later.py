@@ -305,7 +305,7 @@ ASSIGNED = [
 
 
 @pytest.mark.parametrize(("make", "name", "value"), ASSIGNED)
-def test_what_the_constructor_refuses_cannot_be_assigned(make, name, value):
+def test_an_assignment_that_nothing_checks_is_refused(make, name, value):
     made = make()
     before = getattr(made, name)
     with pytest.raises((AttributeError, TypeError, ValueError), match=name):
@@ -335,5 +335,5 @@ def test_arguments_of_traced_functions_are_checked():
     x, p = np.ones((2, 3)), {"w": np.ones((3, 2))}
     with pytest.raises(TypeError, match="replace: expected True or False, got 'no'"):
         gb.trace(lambda p, x: x @ p["w"], p, x, replace="no")
-    with pytest.raises(TypeError, match="sampler: expected a function of outputs and uniform numbers, or None, got 'a'"):
+    with pytest.raises(TypeError, match="sampler: expected a function of outputs and uniform numbers, or None, got"):
         gb.trace_loss(lambda f, y: ((f - y) ** 2).sum(1), x, x, sampler="a")

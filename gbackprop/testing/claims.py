@@ -245,6 +245,36 @@ def _compared(pair: Compared, rounding: Callable[[], Any] | None) -> dict[str, A
     return fields if not tight else fields | {"worst": (), "got": None, "want": None}
 
 
+def defined(got: Any, want: Any) -> tuple[Any, Any]:
+    """Return both sides with 0 where both are NaN, or the same infinity, as a ratio with a sum that is 0.
+
+    Raises
+    ------
+    NotGivenError
+        If no number is left.
+    """
+    pair = _without_equal(got, want)
+    if pair is None:
+        raise NotGivenError("it is NaN or infinite everywhere, and so is what is expected")
+    return pair
+
+
+def _without_equal(got: Any, want: Any) -> tuple[Any, Any] | None:
+    if isinstance(want, Mapping) and isinstance(got, Mapping) and got.keys() == want.keys():
+        pairs = {name: _without_equal(got[name], each) for name, each in want.items()}
+        if want and all(pair is None for pair in pairs.values()):
+            return None
+        kept = {name: pair or (np.zeros(()), np.zeros(())) for name, pair in pairs.items()}
+        return tuple({name: pair[side] for name, pair in kept.items()} for side in (0, 1))  # type: ignore[return-value]
+    if isinstance(want, Mapping) or got is None or want is None or np.shape(got) != np.shape(want):
+        return got, want
+    one, other = asnumpy(got), asnumpy(want)
+    equal = ~np.isfinite(other) & ((one == other) | (np.isnan(one) & np.isnan(other)))
+    if not equal.any():
+        return got, want
+    return None if equal.all() else (np.where(equal, 0, one), np.where(equal, 0, other))
+
+
 def largest_of(value: Any) -> float:
     """Return the largest entry in an array, or in arrays by name."""
     if isinstance(value, Mapping):

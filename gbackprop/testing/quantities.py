@@ -27,13 +27,14 @@ from gbackprop.testing.claims import (
     FoundError,
     NotGivenError,
     both,
+    defined,
     largest_of,
     rounding_of,
 )
 from gbackprop.testing.diagnosis.search import diagnose
 from gbackprop.testing.estimates import estimated
 from gbackprop.testing.likelihood import ALARMS
-from gbackprop.testing.loss_scale import check_factor
+from gbackprop.testing.loss_scale import check_factor, takes_reduction
 from gbackprop.testing.oracles import ORACLES, definition_of
 from gbackprop.testing.points import BEYOND, is_beyond
 from gbackprop.testing.purity import impurity
@@ -126,6 +127,11 @@ def check_quantities(
     for quantity in asked:
         claim = f"is {getattr(quantity, 'scale', 'its definition')}"
         claims.equal(type(quantity).__name__, claim, _definition, runs, quantity, needs=needs)
+        own = not is_shipped(quantity) and definition_of(quantity) is not None
+        if own and takes_reduction(setting.loss):  # its scale may be right for the given one alone
+            other = "mean" if setting.loss.reduction == "sum" else "sum"
+            both_ways = f"{claim}, of the {other}"
+            claims.equal(type(quantity).__name__, both_ways, _definition, runs, quantity, other, needs=needs)
     bad = claims.doubtful | claims.missing
     runs.members = [quantity for quantity in asked if type(quantity).__name__ not in bad]
     for quantity in asked:  # laws rest on the definition, not on each other
@@ -185,8 +191,9 @@ def _pass_in_blocks(setting: CheckedNetwork, options: dict[str, Any]) -> Compare
 # ------------------------------------------------------------------------------------------------------ one quantity
 
 
-def _definition(runs: Runs, quantity: Quantity) -> Compared:
-    setting, got = runs.setting, runs.alone(quantity)  # first: what it raises matters more than what the oracle lacks
+def _definition(runs: Runs, quantity: Quantity, variant: str = "") -> Compared:
+    setting = runs.variants[variant] if variant else runs.setting
+    got = runs.alone(quantity, variant)  # first: what it raises matters more than what the oracle lacks
     definition, ours = definition_of(quantity), is_shipped(quantity)
     if definition is None and not ours:
         raise NotGivenError(NO_DEFINITION)
@@ -196,12 +203,13 @@ def _definition(runs: Runs, quantity: Quantity) -> Compared:
         unknown = [name for name in got if name not in setting.oracle.kronecker[quantity.name]]
         if unknown:
             raise NotGivenError(f"the oracle finds the factors of a `weight` and its `bias`, not of {unknown}")
-    want = setting.defined(definition)
+    got, want = defined(got, setting.defined(definition))
     if ours and setting.kinked and any("kronecker" in statistic.reduction.name for statistic in quantity.statistics()):
         raise NotGivenError("a layer stands at a kink, and the oracle's Jacobian there may be another than the sweep's")
     oracle = "dense Jacobians" if ours else "its definition"
     floor = runs.floor(quantity, want, ORACLE_TOLERANCE)
-    return Compared(got, want, oracle, ORACLE_TOLERANCE, floor, rounding=runs.rounding(quantity))
+    rounding = runs.rounding(quantity, variant)
+    return Compared(got, want, oracle, ORACLE_TOLERANCE, floor, rounding=rounding)
 
 
 def _in_blocks(runs: Runs, quantity: Quantity, options: dict[str, int]) -> Compared:
@@ -294,6 +302,7 @@ def _float32(runs: Runs, quantity: Quantity) -> Compared:
                 raise FoundError(f"gives {array.dtype} for float32 in {name}")
     if beyond:
         raise NotGivenError(BEYOND)
+    got, want = defined(got, want)
     if largest_of(want) > LARGEST32:
         raise NotGivenError(f"float32 has no squares of numbers as large as {largest_of(want):.1e}")
     floor = max(runs.floor(quantity, want, FLOAT32_TOLERANCE, UNIT32), largest_of(want) * FLOAT32_TOLERANCE, TINY)

@@ -17,7 +17,7 @@ from gbackprop.plain.reference import reference
 from gbackprop.quantities import Quantity
 from gbackprop.quantities.merging_rules import Averaged, Rows, Summed
 from gbackprop.quantities.result import Result
-from gbackprop.testing.claims import ROUNDING, ROUNDINGS, UNIT, Compared, NotGivenError, both, largest_of
+from gbackprop.testing.claims import ROUNDING, ROUNDINGS, UNIT, Compared, NotGivenError, both, defined, largest_of
 from gbackprop.testing.oracles import ORACLES, definition_of
 from gbackprop.testing.setting import CheckedNetwork, Values, at_targets, values
 
@@ -104,15 +104,16 @@ class Runs:
 
     def beside(self, quantity: Quantity, got: Values, want: Values, oracle: str) -> Compared:
         """Return values of a quantity beside the expected ones."""
+        got, want = defined(got, want)
         return Compared(got, want, oracle, floor=self.floor(quantity, want), rounding=self.rounding(quantity))
 
-    def rounding(self, quantity: Quantity) -> Callable[[], Any]:
+    def rounding(self, quantity: Quantity, variant: str = "") -> Callable[[], Any]:
         """Return a function that measures the errors of a quantity's values, and of its definition's, by rounding."""
-        definition = definition_of(quantity)
+        definition, setting = definition_of(quantity), self.variants[variant] if variant else self.setting
 
         def measured() -> Any:
-            ours = self.setting.errors(lambda setting: setting.values(quantity)[0])
-            return ours if definition is None else both(ours, self.setting.rounding(definition))
+            ours = setting.errors(lambda each: each.values(quantity)[0])
+            return ours if definition is None else both(ours, setting.rounding(definition))
 
         return measured
 

@@ -311,7 +311,7 @@ SCALES, ESTIMATES = "scales with R and c as it should", "estimates what it shoul
 )
 def test_definition_powers_and_expectation_of_a_users_quantity_are_checked(kind, claim, verdict):
     report = check_quantity(kind(), *PROBLEM)
-    (row,) = [row for row in report.rows if row.claim.startswith(claim)]
+    (row,) = [row for row in report.rows if row.claim.startswith(claim) and ", of the" not in row.claim]
     assert row.verdict == verdict
     assert row.oracle == "its definition" or not claim.startswith("is ")
     assert verdict != "FAILED" or report.failures[0] is row
@@ -325,6 +325,56 @@ def test_the_power_of_c_is_checked_with_a_loss_without_one_too(power, verdict):
     given = network, losses.CrossEntropyLoss(), rng.standard_normal((3, 3)), np.array([0, 3, 1])
     (row,) = [row for row in check_quantity(kind(), *given).rows if row.claim == SCALES]
     assert row.verdict == verdict
+
+
+class Precision(q.Quantity):
+    """1 / (Σₙ diag(Jₙᵀ Hₙ Jₙ) + 1), which has no powers of R and does not add up."""
+
+    name, scale, needs = "precision", "1 / (Σₙ diag(Jₙᵀ Hₙ Jₙ) + 1)", (q.Statistic("square", EXACT),)
+    by_n = False
+
+    def finish(self, scale, square):
+        return 1 / (square * (scale.batch if self.by_n else 1 / scale.factor) + 1)
+
+    def definition(self, parts):
+        return 1 / (np.einsum("nc...,ncd,nd...->...", parts.jacobians, parts.hessians, parts.jacobians) + 1)
+
+
+@pytest.mark.parametrize(("reduction", "other"), [("mean", "sum"), ("sum", "mean")])
+def test_a_definition_is_compared_with_both_reductions(reduction, other):
+    """N is 1/R of the mean alone."""
+    given = NETWORK, losses.MSELoss(reduction), *PROBLEM[2:]
+    check_quantity(Precision(), *given).assert_ok()
+    (first, *_) = check_quantity(own("Precise", Precision, by_n=True)(), *given).failures
+    assert first.claim == f"is {Precision.scale}" + (f", of the {other}" if reduction == "mean" else "")
+
+
+class Ratio(q.Quantity):
+    """m²/v: 0/0 where a gradient is 0 for all samples."""
+
+    name, scale, needs = "ratio", "m²/v", (q.Statistic("moments", GRADIENT),)
+    instead = None
+
+    def finish(self, scale, moments):
+        found = (moments.mean**2 * scale.batch / moments.centered).astype(scale.dtype, copy=False)
+        return found if self.instead is None else np.where(np.isfinite(found), found, self.instead)
+
+    def definition(self, parts):
+        return parts.gradients.mean(0) ** 2 / parts.gradients.var(0)
+
+
+@pytest.mark.parametrize("instead", [None, 0.0, np.inf])
+def test_what_is_no_number_on_both_sides_is_equal_and_nothing_else_is(instead):
+    """An input is 0 in both samples, so that two gradients are, too."""
+    network = gb.Sequential(layers.Linear(2, 1), rng=0, dtype="float64")
+    given = network, losses.MSELoss(), np.array([[1.0, 0.0], [2.0, 0.0]]), np.array([[0.0], [1.0]])
+    report = check_quantity(own("Ratios", Ratio, instead=instead)(), *given)
+    assert report.ok == (instead is None)
+    (row, *_) = [row for row in report.rows if row.claim == "is m²/v"]
+    assert row.verdict == ("ok" if instead is None else "FAILED")
+    alone = check_quantity(own("Ratios", Ratio, instead=instead)(), *given[:2], given[2][:1], given[3][:1])
+    (row, *_) = [row for row in alone.rows if row.claim == "is m²/v"]
+    assert row.verdict == ("FAILED" if instead == 0 else "not given" if instead is None else row.verdict)
 
 
 def test_the_last_line_of_an_audit_says_what_was_not_checked(capsys):
