@@ -47,6 +47,14 @@ def logistic(x):
     return 1 / (1 + np.exp(-x))
 
 
+def size(shape):
+    return int(np.prod(shape))
+
+
+def summed_up(x, share):
+    return np.cumsum(x, 1) * share
+
+
 class Slips:
     """Methods that lack something of what their names say; `right` has what is meant."""
 
@@ -191,6 +199,40 @@ class Others:
     def inverse_forgotten(self, x, g):
         return x @ g
 
+    def indexed_before(self, x, g):
+        return x[:, ::-1] * np.cosh(g)
+
+    def indexed_after(self, x, g):
+        return (x * np.cosh(g))[:, ::-1]
+
+    def first_of_them(self, x, g):
+        return x.T[0] * len(g)
+
+    def first_alone(self, x, g):
+        return g[..., 0]
+
+    def names_exchanged(self, x, g):
+        c = np.cos(x)
+        s = np.sinh(x)
+        return -self.tau * (s * g[:, 0, None] + c * g[:, 1, None])
+
+    def sum_missing(self, x, g):
+        along = np.cosh(x * g)
+        return along - x
+
+    def another_permutation(self, x, g):
+        return (x * g).reshape(5, 1, 2, 2).transpose(2, 1, 3, 0) + 0
+
+    def reshaped_not_transposed(self, x, g):
+        y = x * g
+        return y.reshape(y.shape[1], y.shape[0])
+
+    def shape_of_all(self, x, g):
+        return g / size(g.shape)
+
+    def not_summed_up(self, x, g):
+        return g * summed_up(x, self.tau) - x
+
     def other_order(self, x, g):
         return np.einsum("na,nb->bna", x, g)
 
@@ -251,7 +293,7 @@ FOUND = {
     "precedence": (lambda s, x, g: x / (g + s.tau), "`return x / g + self.tau` were `return x / (g + self.tau)`"),
     "option_in_one_term": (lambda s, x, g: s.beta * x + g**2 * np.tanh(s.tau * x), "np.tanh(x * self.tau)"),
     "other_method": (lambda s, x, g: g * logistic(s.scaled(x)),
-                     "were `return g * logistic(x / np.sqrt(self.beta + 1))`"),
+                     "were `return g * logistic(self.scaled(x))`"),
     "wrong_axis": (lambda s, x, g: (x * g).sum(1, keepdims=True), "axis=1"),
     "one_axis": (lambda s, x, g: np.sum(x * g), "were `return np.sum(x * g, axis=None)`"),
     "all_axes": (lambda s, x, g: (x * g).sum((1, 2)), "were `return (x * g).sum(tuple(range(1, (x * g).ndim)))`"),
@@ -292,6 +334,19 @@ OTHERS = {
     "with_diagonal": (lambda s, x, g: np.triu(x, 1) @ g, "were `return np.triu(x, 1) @ g`"),
     "once_too_often_transposed": (lambda s, x, g: x @ g, "were `return x @ g`"),
     "inverse_forgotten": (lambda s, x, g: x @ np.linalg.inv(g), "were `return x @ np.linalg.inv(g)`"),
+    "indexed_before": (lambda s, x, g: (x * np.cosh(g))[:, ::-1], "were `return (x * np.cosh(g))[:, ::-1]`"),
+    "indexed_after": (lambda s, x, g: x[:, ::-1] * np.cosh(g), "were `return x[:, ::-1] * np.cosh(g)`"),
+    "first_of_them": (lambda s, x, g: x.sum(1), "were `return x.T.sum(0)`"),
+    "first_alone": (lambda s, x, g: g.sum(-1), "were `return g.sum(-1)`"),
+    "names_exchanged": (
+        lambda s, x, g: -s.tau * (np.cos(x) * g[:, 0, None] + np.sinh(x) * g[:, 1, None]),
+        "were `return -self.tau * (c * g[:, 0, None] + s * g[:, 1, None])`"),
+    "sum_missing": (lambda s, x, g: np.cosh(x * g).sum(1, keepdims=True) - x, "np.cosh(x * g).sum(1, keepdims=True)`"),
+    "another_permutation": (
+        lambda s, x, g: (x * g).reshape(5, 1, 2, 2).transpose(3, 1, 0, 2), ".transpose(3, 1, 0, 2)"),
+    "reshaped_not_transposed": (lambda s, x, g: (x * g).T, "were `return y.swapaxes(-1, -2)`"),
+    "shape_of_all": (lambda s, x, g: g / g.shape[1], "were `return g / size(g.shape[1:])`"),
+    "not_summed_up": (lambda s, x, g: g * summed_up(x, s.tau) - summed_up(x, s.tau), "- summed_up(x, self.tau)`"),
     "other_order": (lambda s, x, g: np.einsum("na,nb->abn", x, g), "'na,nb->abn'"),
     "exponent": (lambda s, x, g: np.abs(x) ** (-s.tau - 1) * g, "** (-self.tau - 1)"),
     "computed_exponent": (lambda s, x, g: (1 + np.abs(g)) ** (2 * s.tau), "** (2 * self.tau)"),
@@ -786,8 +841,9 @@ class Share(Quantity):
 def test_a_quantity_may_lack_its_number_of_samples():
     network = gb.Sequential(L.Linear(3, 2), L.Tanh(), L.Linear(2, 2), rng=0, dtype="float64")
     report = check_quantity(Share(), network, MSELoss(), draw(5, 3), draw(5, 2))
-    (row,) = [row for row in report.diagnose().failures if row.claim.startswith("is m²")]
-    assert "scale.batch" in row.known[0].words
+    rows = [row for row in report.diagnose().failures if row.claim.startswith("is m²")]
+    assert len(rows) == 2, "of the mean and of the sum"
+    assert "scale.batch" in rows[0].known[0].words
 
 
 @pytest.mark.parametrize("name", ["plain", "with_nan"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations, permutations
 from typing import Any
@@ -67,6 +68,13 @@ def of_expression(node: Any) -> Iterator[Instead]:
         if isinstance(node.right, ast.BinOp):
             inner = node.right
             yield 1.0, ast.BinOp(ast.BinOp(node.left, node.op, inner.left), inner.op, inner.right)
+        for array in (node.left, node.right):
+            if isinstance(array, ast.Subscript):
+                sides = [each.value if each is array else each for each in (node.left, node.right)]
+                yield 1.0, ast.Subscript(ast.BinOp(sides[0], node.op, sides[1]), array.slice, LOAD)
+                if isinstance(node.op, ast.Mult):  # n times one of them is no sum
+                    yield from ((cost + 0.15, each) for cost, each in _summed(array))
+        yield from ((1.1, each) for each in _names_exchanged(node))
         if isinstance(node.left, ast.Call):
             yield from ((1.0, each) for each in _into(node.left, lambda inner: ast.BinOp(inner, node.op, node.right)))
             if isinstance(node.right, ast.Call):
@@ -105,6 +113,10 @@ def of_expression(node: Any) -> Iterator[Instead]:
                 yield 1.1, ast.Slice(lower, upper, node.step)
     elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
         yield 1.1, node.value
+        yield from _summed(node)
+        if isinstance(of := node.value, ast.BinOp):
+            yield 1.0, ast.BinOp(ast.Subscript(of.left, node.slice, LOAD), of.op, of.right)
+            yield 1.0, ast.BinOp(of.left, of.op, ast.Subscript(of.right, node.slice, LOAD))
     elif isinstance(node, ast.keyword) and node.arg == "axis":
         yield from ((1.05, ast.keyword("axis", parsed(axis))) for axis in AXES)
     elif isinstance(node, ast.Call):
@@ -147,11 +159,43 @@ def _calls(node: ast.Call) -> Iterator[Instead]:
     if isinstance(func, ast.Attribute) and not is_holder(func.value):
         yield 0.95, func.value
     yield from ((1.0, each) for each in _out_of(node))
-    yield from ((1.0, ast.Call(func, each, node.keywords)) for each in _exchanged(node.args[:4], node.args[4:]))
+    some = len(node.args) if _numbers(node.args) else 4
+    yield from ((1.0, ast.Call(func, each, node.keywords)) for each in _exchanged(node.args[:some], node.args[some:]))
+    if name == "transpose" and sorted(axes := _numbers(node.args)) == [*range(len(node.args))]:
+        inverse = sorted(axes, key=lambda axis: axes[axis])
+        yield 1.05, ast.Call(func, [ast.Constant(axis) for axis in inverse], [])
+    if name == "reshape" and isinstance(func, ast.Attribute) and not is_holder(func.value):
+        yield 1.1, _changed(func.value, "({}).swapaxes(-1, -2)")
     if isinstance(func, ast.Attribute) and ast.unparse(func.value) == "self" and not node.keywords:  # one is forgotten
         yield from ((1.1, ast.Call(func, [*node.args, ast.Constant(k)], [])) for k in (1, 0, 2, -1))
     for i in range(len(node.keywords)):
         yield 1.1, ast.Call(func, node.args, node.keywords[:i] + node.keywords[i + 1 :])
+
+
+def _numbers(nodes: Sequence[ast.expr]) -> list[int]:
+    """Return the integers of some nodes, if all of them are."""
+    found = [each.value for each in nodes if isinstance(each, ast.Constant) and type(each.value) is int]
+    return found if len(found) == len(nodes) else []
+
+
+def _summed(node: ast.Subscript) -> Iterator[Instead]:
+    """Yield the sum and the mean over an axis of which a node is one entry."""
+    index, axis = node.slice, 0
+    if isinstance(index, ast.Tuple) and len(index.elts) == 2 and ast.unparse(index.elts[0]) == "...":
+        index, axis = index.elts[1], -1
+    if _numbers([index]):
+        yield from ((1.15, f"({ast.unparse(node.value)}).{name}({axis})") for name in ("sum", "mean"))
+
+
+def _names_exchanged(node: ast.expr) -> Iterator[ast.expr]:
+    """Yield an expression with two names exchanged, each of which it has once."""
+    every = [each.id for each in ast.walk(node) if isinstance(each, ast.Name) and each.id not in HOLDERS]
+    for one, other in combinations([name for name in dict.fromkeys(every) if every.count(name) == 1], 2):
+        new, names = copy.deepcopy(node), {one: other, other: one}
+        for each in ast.walk(new):
+            if isinstance(each, ast.Name):
+                each.id = names.get(each.id, each.id)
+        yield new
 
 
 def _reshaped(call: ast.Call) -> Iterator[ast.Call]:

@@ -74,8 +74,12 @@ AROUND = {"-{}": 1.0, "2 * {}": 1.2, "{} / 2": 1.2, "1 - {}": 1.1, "1 / {}": 1.2
           "{} + 1": 1.2, "{} - 1": 1.2, "np.swapaxes({}, -1, -2)": 1.2, "np.swapaxes({}, 0, 1)": 1.3,
           "{0} + np.swapaxes({0}, -1, -2)": 1.25, "np.linalg.inv({})": 1.0,
           "{}[..., ::-1]": 1.3, "{}[::-1]": 1.35, "{}[:, ::-1]": 1.35, "np.roll({}, 1, -1)": 1.4,
-          "np.roll({}, -1, -1)": 1.4}  # fmt: skip
+          "np.roll({}, -1, -1)": 1.4, "{}.sum(1, keepdims=True)": 1.3, "{}.sum(-1, keepdims=True)": 1.3,
+          "{}.mean(1, keepdims=True)": 1.35, "{}.mean(-1, keepdims=True)": 1.35}  # fmt: skip
 """Expressions made of a term alone, with their cost."""
+
+OF_SHAPES = "{}[1:]", "{}[2:]", "{}[:-1]", "{}[:1]"
+"""Expressions made of a shape, a tuple: no number is added to it, and no function computes with it."""
 
 
 MEANS = "", "0", "1", "-1, keepdims=True"
@@ -126,6 +130,7 @@ class _Edits:
         own = [kind for kind in type(owner).__mro__ if not is_of_library(kind.__module__)]
         self.methods = [name for kind in own for name, each in vars(kind).items()
                         if isinstance(each, FunctionType) and not name.startswith("__")]  # fmt: skip
+        self.owner, self.functions = owner, _functions(function)
         self.atoms = [(text, 0.01 * len(text)) for text in sorted(atoms, key=len)[:MOST]]
         self.module = ast.parse(f"def outer({', '.join(function.__code__.co_freevars)}): pass")
         itself = [] if tree.name in function.__code__.co_freevars else [ast.Global([tree.name])]  # if it is called
@@ -235,6 +240,18 @@ class _Edits:
             arrays = sorted((names | {each.arg for each in self.tree.args.args[1:]}) - {"self", *self.scope})
             yield from ((1.3, f"({name} * ({ast.unparse(func.value)})).sum({given})") for name in arrays)
 
+    def _functions_of(self, node: ast.expr) -> Iterator[Instead]:
+        """Yield the user's own functions of what stands there, alone or with another expression, and methods of it."""
+        text = ast.unparse(node)
+        for name in self.methods:
+            method = getattr(self.owner, name, None)
+            if name != self.tree.name and getattr(getattr(method, "__code__", None), "co_argcount", 0) == 2:
+                yield 1.2, f"self.{name}({text})"
+        for name, count in self.functions.items():
+            if count == 1:
+                yield 1.2, f"{name}({text})"
+            yield from ((1.3 + cost, f"{name}({text}, {atom})") for atom, cost in self.atoms if count == 2)
+
     def _holds(self, node: ast.AST) -> bool:
         """Return whether a node is the name of an object or a module, of which attributes are read."""
         name = getattr(node, "id", "")
@@ -252,6 +269,11 @@ class _Edits:
         node = place.node
         if self._holds(node):
             return
+        if _is_shape(node):
+            yield from ((0.9, form.format(ast.unparse(node))) for form in OF_SHAPES)
+            if isinstance(node, ast.Subscript):
+                yield 1.1, node.value
+            return
         yield from of_expression(node)
         if isinstance(node, ast.Call):
             yield from self._calls(node)
@@ -266,6 +288,7 @@ class _Edits:
             plain = lambda text: is_number and (place.is_exponent or not _is_option(text))  # noqa: E731
             atoms = [each for each in self.atoms if each[0] not in grown]
             yield from ((begin + cost + 0.3 * plain(text), text) for text, cost in atoms)
+            yield from self._functions_of(node)
         if not place.is_term:
             return
         text = f"({ast.unparse(node)})"
@@ -350,6 +373,13 @@ def _grown(stmt: ast.stmt) -> set[str]:
     return {ast.unparse(each) for each in into}
 
 
+def _is_shape(node: ast.AST) -> bool:
+    """Return whether a node is the shape of an array, or a part of it that is a tuple."""
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
+        node = node.value
+    return isinstance(node, ast.Attribute) and node.attr == "shape"
+
+
 def _is_dtype(parent: ast.AST, node: ast.AST) -> bool:
     """Return whether an expression says of which dtype an array is made."""
     of_method = isinstance(parent, ast.Call) and isinstance(parent.func, ast.Attribute) and parent.func.attr == "astype"
@@ -403,6 +433,8 @@ def _atoms(function: FunctionType, tree: ast.FunctionDef, owner: Any) -> list[st
             if is_value and id(node) not in called and UNSAFE.isdisjoint(_names(node)):
                 names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
                 text = ast.unparse(node)
+                if _is_shape(node):
+                    continue
                 if names <= known and names - set(function.__globals__) - set(vars(builtins)) and len(text) <= ATOM:
                     found.setdefault(text)
     if isinstance(owner, Quantity):
@@ -410,6 +442,17 @@ def _atoms(function: FunctionType, tree: ast.FunctionDef, owner: Any) -> list[st
     found.update(dict.fromkeys(f"len({name})" for name in given[1:]))
     found.update(dict.fromkeys(f"{name}.shape[-1]" for name in given[1:]))
     return [text for text in found if text not in NO_ATOMS and not text.endswith("dtype")]
+
+
+def _functions(function: FunctionType) -> dict[str, int]:
+    """Return the functions of a module that methods of its classes call, and it does not, with their arguments."""
+    scope = function.__globals__
+    kinds = [each for each in scope.values() if isinstance(each, type) and each.__module__ == function.__module__]
+    methods = [each for kind in kinds for each in vars(kind).values() if isinstance(each, FunctionType)]
+    found = {name for each in methods for name in names_in(each.__code__)} - {*names_in(function.__code__)}
+    made = {name: each for name in sorted(found) if isinstance(each := scope.get(name), FunctionType)}
+    ours = {name: each for name, each in made.items() if each.__module__ == function.__module__}
+    return {name: f.__code__.co_argcount for name, f in ours.items() if UNSAFE.isdisjoint(names_in(f.__code__))}
 
 
 def _names(node: ast.AST) -> set[str]:
