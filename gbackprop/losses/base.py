@@ -38,7 +38,7 @@ class Loss(Constructed):
     """True if targets may also be floats of the outputs' shape, beside those of `target_shape`."""
 
     counts: ClassVar[bool] = False
-    """True if targets are counts y, whose likelihood has a factor 1/y!; used by `check_loss`."""
+    """True if targets are counts y, and `values` lack log y!: `check_loss` takes exp(−ℓ/c)/y! for their likelihood."""
 
     domain: tuple[float, float] = (-inf, inf)
     """The outputs at which ℓₙ is defined, from the least to the largest; others are an error: see `check_output`."""
