@@ -25,7 +25,7 @@ from gbackprop.base.checks import is_shipped
 from gbackprop.calculus.layer import Leaf, leaves_of
 from gbackprop.calculus.walk import add_below, downwards, is_swept_chain
 from gbackprop.losses.base import Loss
-from gbackprop.network import Sequential
+from gbackprop.network import Container
 from gbackprop.quantities import Quantity
 from gbackprop.testing.claims import MOVED, moved
 from gbackprop.testing.complex_steps import STEP, complex_copy, complex_derivative, flat, passes, without_derivative
@@ -117,7 +117,7 @@ class Dense:
     """
 
     def __init__(
-        self, network: Sequential, loss: Loss, x: np.ndarray, y: np.ndarray, mc_targets: np.ndarray | None = None
+        self, network: Container, loss: Loss, x: np.ndarray, y: np.ndarray, mc_targets: np.ndarray | None = None
     ) -> None:
         self.differentiated: Loss | RoundedLoss = loss
         self.loss, self.x, self.y, self.factor = loss, _complex(x), y, loss.factor(len(x), y)

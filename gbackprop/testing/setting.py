@@ -21,7 +21,7 @@ from gbackprop.engine.backward import backward
 from gbackprop.kronecker import GroupedKronecker, Kronecker, with_factors
 from gbackprop.losses import MSELoss
 from gbackprop.losses.base import Loss
-from gbackprop.network import Sequential
+from gbackprop.network import Container, Sequential
 from gbackprop.quantities import Quantity
 from gbackprop.quantities.diagonal import Sampled
 from gbackprop.quantities.kronecker_error import BlockError
@@ -65,7 +65,7 @@ class CheckedNetwork:
     All of it lies on the host. Backward calls compute on `device`; their results are copied back.
     """
 
-    network: Sequential
+    network: Container
     loss: Loss
     x: np.ndarray
     y: np.ndarray
@@ -83,9 +83,9 @@ class CheckedNetwork:
         fresh: Callable[..., tuple[np.ndarray, ...]] = lambda *arrays: arrays,
     ) -> CheckedNetwork:
         """Return the setting in float64, of a few samples or of `fresh` ones made from these."""
-        chain, x = network if isinstance(network, Sequential) else Sequential(network), one_batch(network, x)
+        chain, x = network if isinstance(network, Container) else Sequential(network), one_batch(network, x)
         twin, x, y = twin_of(chain, rng=rng), np.array(asnumpy(x)[:SAMPLES]), np.array(asnumpy(y)[:SAMPLES])
-        assert isinstance(twin, Sequential)
+        assert isinstance(twin, Container)
         x, y = fresh(*(a.astype(float) if a.dtype.kind == "f" else a for a in (x, y)))
         return CheckedNetwork(twin, loss, x, y, _draw(loss, twin.forward(x)[0], rng), device)
 
@@ -97,7 +97,7 @@ class CheckedNetwork:
         return on_host(call(network, self.loss, x, y, *asked, **{"rng": SEED} | options))
 
     @cached_property
-    def _there(self) -> tuple[Sequential, Any, Any]:
+    def _there(self) -> tuple[Container, Any, Any]:
         """Network and batch on the device."""
         network = copy.deepcopy(self.network).to(self.device)
         return network, asarray(self.x, self.device), asarray(self.y, self.device)
@@ -137,7 +137,7 @@ class CheckedNetwork:
         if targets is not None and targets.dtype.kind == "f":
             targets = targets.astype(dtype)
         twin = twin_of(self.network, dtype)
-        assert isinstance(twin, Sequential)
+        assert isinstance(twin, Container)
         return CheckedNetwork(twin, self.loss, x, y, targets, self.device)
 
     def expect_finite(self) -> None:
@@ -176,7 +176,7 @@ class CheckedNetwork:
         twin = twin_of(self.network, dtype)
         for value in twin.parameters.values():
             value[...] = change(value)
-        assert isinstance(twin, Sequential)
+        assert isinstance(twin, Container)
         x = change(self.x) if self.x.dtype.kind == "f" else self.x
         for leaf in leaves_of(twin, x.shape[1:]):
             if isinstance(part := leaf.layer, InputPart) and part.kind == "integers":

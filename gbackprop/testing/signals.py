@@ -15,7 +15,7 @@ from gbackprop.calculus.layer import Leaf, leaves_of
 from gbackprop.calculus.signals import AVERAGE, EXACT, GRADIENT, RESIDUAL, Columns, Signals
 from gbackprop.calculus.walk import is_swept_chain
 from gbackprop.losses.base import Loss
-from gbackprop.network import Sequential
+from gbackprop.network import Container
 from gbackprop.plain.observer import Observer, observed
 from gbackprop.plain.plan import make_plan
 from gbackprop.plain.reference import GraphSweep, Sweep
@@ -29,7 +29,7 @@ Arrivals = dict[str, dict[str, np.ndarray]]
 
 
 def arrivals(
-    network: Sequential, loss: Loss, x: np.ndarray, y: np.ndarray, quantities: Sequence[Quantity]
+    network: Container, loss: Loss, x: np.ndarray, y: np.ndarray, quantities: Sequence[Quantity]
 ) -> Arrivals:
     """Return all columns that a sweep carries to each layer that it reaches."""
     plan = make_plan(network, loss, x, y, quantities, 0)
@@ -64,7 +64,7 @@ def _squared(columns: Columns) -> np.ndarray:
 
 
 def dense_arrivals(
-    network: Sequential, loss: Loss, x: np.ndarray, y: np.ndarray, mc_targets: np.ndarray | None
+    network: Container, loss: Loss, x: np.ndarray, y: np.ndarray, mc_targets: np.ndarray | None
 ) -> Arrivals:
     """Return the same as `arrivals`, from the dense Jacobians of the outputs of layers in each other."""
     passed = list(passes(leaves_of(network, x.shape[1:]), x))

@@ -159,3 +159,13 @@ def test_what_a_join_inherits_rests_on_what_it_defines():
     """Its vjp is that of every layer, by mjp: the fault is told of mjp alone."""
     rows = {row.method: row for row in checked(lambda: Reversed(3), (3, 3)).rows if row.claim.startswith("is Jᵀ")}
     assert (rows["mjp"].verdict, rows["vjp"].verdict) == ("FAILED", "not judged")
+
+
+def test_rows_of_a_graph_bear_the_names_of_its_own_layers():
+    nodes = {"low": (L.Linear(3, 4), "input"), "sum": (L.Add(), "low", "low")}
+    network = gb.Graph(nodes, rng=0, dtype="float64")
+    report = check_network(network, losses.MSELoss(), np.ones((2, 3)), np.ones((2, 4)))
+    report.assert_ok()
+    paths = {row.method.partition(".")[0] for row in report.rows if "." in row.method}
+    assert paths == {"low", "sum"}
+    network.freeze(next(row.method for row in report.rows if row.method.startswith("low.weight")).rpartition(".")[0])
