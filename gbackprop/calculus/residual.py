@@ -20,10 +20,25 @@ Values = tuple[Array, Array] | None
 
 @dataclass(frozen=True)
 class Factored:
-    """The residual as Σᵥ signᵥ v vᵀ, with v over all inputs of the layer: their number, and columns of a slice."""
+    """The residual as Σᵥ signᵥ v vᵀ, with v over all inputs of the layer: their number, and columns of a slice.
+
+    Of a sum Σₖ (aₖ bₖᵀ + bₖ aₖᵀ) with aₖ on one input and bₖ on another, `pairs` gives aₖ and bₖ of a slice of k.
+    """
 
     width: int
     columns: Callable[[slice], Pieces]
+    pairs: Callable[[slice], tuple[Array, Array]] | None = None
+
+
+@dataclass(frozen=True)
+class Paired:
+    """The origin of columns that are pairs, of which the first half are u and the other half w, in the same order.
+
+    They stand for Σ (u wᵀ + w uᵀ). u begins at one input and w at another, and each is carried by itself: what has
+    reached one of them alone is exactly 0 in the other, whatever their sizes.
+    """
+
+    origin: Any
 
 
 class FactoredLayer(Layer):
@@ -51,7 +66,41 @@ def products(count: int, pairs: Callable[[Array], tuple[Array, Array]], like: Ar
         index = xp.arange(2 * count)[span]
         return signed(*pairs(index % count), xp.where(index < count, 1, -1), at)
 
-    return Factored(2 * count, columns)
+    return Factored(2 * count, columns, lambda some: pairs(xp.arange(count)[some]))
+
+
+def paired(residual: Factored, origin: Any, span: slice) -> list[Columns]:
+    """Return pairs of a residual as columns: those of each input are zero where the other's are not.
+
+    Columns 2 k and 2 k + 1 are a pair; it belongs to the span of the first, so that none is cut.
+    """
+    assert residual.pairs is not None
+    start, stop, _ = span.indices(residual.width)
+    a, b = residual.pairs(slice((start + 1) // 2, (stop + 1) // 2))
+    xp, origins = array_module(a), ((Paired(origin), 2 * len(a)),)
+    sign = xp.ones((2 * len(a), a.shape[1]), dtype=a.dtype)
+    values = xp.concatenate([a, xp.zeros_like(a)]), xp.concatenate([xp.zeros_like(b), b])
+    return [Columns(each, sign, origins) for each in values]
+
+
+def balanced(columns: Columns) -> Columns:
+    """Return columns with each pair as s u ± w / s, with s for the sizes of u and w here; others come first."""
+    if not any(isinstance(origin, Paired) for origin, _ in columns.origins):
+        return columns
+    xp, start, others, of_u, of_w = array_module(columns.values), 0, [], [], []
+    for origin, width in columns.origins:
+        half, end = start + width // 2, start + width
+        if isinstance(origin, Paired):
+            of_u.append(columns.values[start:half])
+            of_w.append(columns.values[half:end])
+        else:
+            others.append((columns.values[start:end], columns.sign[start:end]))  # type: ignore[index]
+        start = end
+    u, w = xp.concatenate(of_u), xp.concatenate(of_w)
+    (u, w), sign = signed(u, w, xp.ones(len(u), dtype=u.dtype), None)
+    others += [(u + w, sign), (u - w, -sign)]
+    values, signs = zip(*others, strict=True)
+    return Columns(xp.concatenate(values), xp.concatenate(signs), columns.origins)
 
 
 def signed(a: Array, b: Array, sign: Array, at: Values) -> Pieces:

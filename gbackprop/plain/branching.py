@@ -16,7 +16,7 @@ from gbackprop.array import Array
 from gbackprop.calculus.jacobian import ParameterJacobian
 from gbackprop.calculus.layer import INPUT, Leaf
 from gbackprop.calculus.mixed import mixed_residual
-from gbackprop.calculus.residual import Factored, residual_columns
+from gbackprop.calculus.residual import Factored, balanced, paired, residual_columns
 from gbackprop.calculus.signals import ALL, AVERAGE, RESIDUAL, Columns, MonteCarlo, Signals
 from gbackprop.calculus.walk import add_below, downwards, values_upwards
 from gbackprop.plain.coupling import of_one_sample, one_by_one
@@ -115,10 +115,13 @@ class Branching:
         arriving: Arriving = {None: (), AVERAGE: (signals.average, leaf.output_shape)}
         start, stack = 0, signals.stack
         if len(stack.spans) == 1:  # the stack itself, so that forms can see that two of them got the same columns
-            arriving[stack.spans[0][0]] = (stack.values, stack.spans[0][2])
+            signal, _, sign, origins = stack.spans[0]
+            columns = balanced(Columns(stack.values, sign, origins))
+            arriving[signal] = (columns.values, columns.sign)
             return arriving
-        for signal, width, sign, _ in stack.spans:
-            arriving[signal] = (stack.values[start : start + width], sign)
+        for signal, width, sign, origins in stack.spans:
+            columns = balanced(Columns(stack.values[start : start + width], sign, origins))
+            arriving[signal] = (columns.values, columns.sign)
             start += width
         return arriving
 
@@ -147,12 +150,14 @@ class Branching:
             return below
         if leaf.curved:
             pieces = self.factors(leaf, leaf.layer.residual(saved, signals.gradient), leaf.position)
-            below = [each.append(RESIDUAL, piece) for each, piece in zip(below, pieces, strict=True)]
+            if len(pieces[0].values):  # none, where the pairs of the span belong to another
+                below = [each.append(RESIDUAL, piece) for each, piece in zip(below, pieces, strict=True)]
         for key in self.plan.flow.mixed(leaf):
             residual = mixed_residual(leaf, saved, key, signals.gradient)
             direct, on_input = self.factors(leaf, residual, (leaf.position, key))
-            self.uses.add_direct(leaf.parameters[key], direct)
-            below = [below[0].append(RESIDUAL, on_input)]
+            if len(direct.values):
+                self.uses.add_direct(leaf.parameters[key], direct)
+                below = [below[0].append(RESIDUAL, on_input)]
         return below
 
     def factors(self, leaf: Leaf, residual: Any, origin: Any) -> list[Columns]:
@@ -163,7 +168,10 @@ class Branching:
         """Factor a residual into columns of which `span` says which to form; where samples meet, one sample each."""
         number = self.plan.starts(leaf)
         form = partial(residual_factors, leaf, residual, origin)
-        return form(span) if number == 1 else one_by_one(form, span, number)
+        if number > 1:
+            return one_by_one(form, span, number)
+        is_paired = isinstance(residual, Factored) and residual.pairs is not None
+        return paired(residual, origin, span) if is_paired else form(span)
 
 
 def residual_factors(leaf: Leaf, residual: Array | Factored, origin: Any, span: slice) -> list[Columns]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.calculus.layer import Leaf, leaves_of
+from gbackprop.calculus.residual import balanced
 from gbackprop.calculus.signals import AVERAGE, EXACT, GRADIENT, RESIDUAL, Columns, Signals
 from gbackprop.calculus.walk import is_swept_chain
 from gbackprop.losses.base import Loss
@@ -58,6 +59,7 @@ def _gradient(columns: Columns) -> np.ndarray:
 
 
 def _squared(columns: Columns) -> np.ndarray:
+    columns = balanced(columns)
     flat = columns.values.reshape(*columns.values.shape[:2], -1)
     weighted = flat if columns.sign is None else flat * columns.sign[:, :, None]
     return np.einsum("vni,vnj->nij", weighted, flat, optimize=True)

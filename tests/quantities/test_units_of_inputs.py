@@ -49,3 +49,33 @@ def test_the_curvature_is_that_of_any_units(name, call):
     other = diagonal(2.0**40)
     for key, want in diagonal(1.0).items():
         np.testing.assert_allclose(other[key], want, rtol=0, atol=1e-11 * abs(want).max(), err_msg=key)
+
+
+def tiny(name, size):
+    """A network with a batch, in which one factor of products is `size` times the other, and not 0."""
+    rng, x = np.random.default_rng(1), np.random.default_rng(2).standard_normal((4, 3, 4)).astype("float32")
+    layer = {"attention": gb.MultiheadAttention(4, 2), "GRU": gb.GRU(4, 4), "LSTM": gb.LSTM(4, 4)}[name]
+    network = gb.Sequential(layer, layers.Flatten(), layers.Linear(12, 3), rng=0)
+    for key, value in network.parameters.items():
+        if (name == "GRU" and "bias" in key) or (name == "LSTM" and key == "0.weight_hh_l0"):
+            value *= np.float32(size)
+    return network, x * np.float32(size if name == "attention" else 1), rng.integers(0, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("call", "options"),
+    [(gb.reference, {}), (gb.backward, {}), (gb.backward, {"column_block": 1}), (gb.backward, {"column_block": 7})],
+)
+@pytest.mark.parametrize("name", ["attention", "GRU", "LSTM"])
+def test_a_factor_near_zero_is_not_lost_in_rounding(call, name, options):
+    """In float32, beside the matrix of the operator in float64: columns of both signs would be 10³ times too long."""
+    network, x, y = tiny(name, 1e-6)
+    found = call(network, losses.CrossEntropyLoss(), x, y, q.DiagHessian(), **options)["diag_hessian"]
+    twin = tiny(name, 1e-6)[0].astype("float64")
+    operator = gb.operators.Hessian(twin, losses.CrossEntropyLoss(), [(x.astype("float64"), y)])
+    want, start = np.diagonal(operator @ np.eye(operator.shape[0])), 0
+    for key, value in found.items():
+        exact = want[start : start + value.size].reshape(value.shape)
+        start += value.size
+        np.testing.assert_allclose(value, exact, rtol=0, atol=1e-5 * abs(exact).max(), err_msg=key)
+    assert start == len(want)
