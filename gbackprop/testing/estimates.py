@@ -13,6 +13,7 @@ from gbackprop.quantities.diagonal import Sampled
 from gbackprop.testing.claims import Compared, NotGivenError
 from gbackprop.testing.likelihood import LEAST_EXPECTED, LEVEL, RARE
 from gbackprop.testing.oracles import definition_of
+from gbackprop.testing.points import BEYOND, is_beyond
 from gbackprop.testing.runs import Runs
 from gbackprop.testing.setting import SEED, CheckedNetwork, at_targets, values
 
@@ -30,6 +31,8 @@ def estimated(runs: Runs, quantity: Sampled) -> Compared:
         raise NotGivenError("what it estimates is not stated: give the quantity `estimates`")
     setting, fresh = runs.setting, type(quantity)(mc_samples=DRAWS)
     output = setting.network.forward(setting.x)[0]
+    if setting.targets is None and is_beyond(setting.loss, output):
+        raise NotGivenError(BEYOND)
     targets = asnumpy(setting.loss.draw(output, RUNS * DRAWS, SEED))
     drawn = targets.reshape(*targets.shape[:2], -1)
     if (drawn != np.median(drawn, 0)).any(2).sum(0).min() < LEAST_EXPECTED:

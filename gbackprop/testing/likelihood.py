@@ -158,6 +158,9 @@ def _misdrawn(probe: LossProbe, rng: np.random.Generator) -> str:
     if draws.dtype.kind not in "fiu":
         raise NotGivenError(f"no test for targets of type {draws.dtype}")
     flat = draws.reshape(LINES, len(probe.output), -1)
+    most = largest(probe.loss.values(probe.output, draws[0])) / probe.loss.summed_weight(probe.output.shape[1:])
+    if UNIT * most > HIDDEN:
+        raise NotGivenError(f"a loss of {most:.1e} is rounded by more than other targets change it")
     for j in range(min(flat.shape[2], BITS)):
         places, density = _line(probe.loss, probe.output, draws, j)
         total, drawn = density.sum(0), flat[:, :, j]
@@ -204,6 +207,9 @@ def _where_taken(loss: Loss, output: np.ndarray, targets: np.ndarray) -> np.ndar
         return np.full(len(targets), -np.inf)
     return _logarithm(loss, output, targets[None])[0]
 
+
+HIDDEN = 1e-3
+"""The largest rounding of a logarithm of the likelihood with which draws are compared with it."""
 
 MOST_COUNTS = 10_000
 """The number of counts of which each is looked at."""

@@ -17,7 +17,7 @@ from gbackprop.calculus.residual import Factored
 from gbackprop.calculus.signals import ALL
 from gbackprop.operators.pushing import by_units
 from gbackprop.plain.affine import lacks_affinity
-from gbackprop.testing.claims import ROUNDING, Claims, Compared, NotGivenError
+from gbackprop.testing.claims import ROUNDING, Claims, Compared, NotGivenError, rounding_of
 from gbackprop.testing.derivatives import another_width, check_linear
 from gbackprop.testing.differences import Curve, derivative
 from gbackprop.testing.flat import Flat
@@ -208,10 +208,16 @@ def _mixed(probe: Probe, name: str, rng: np.random.Generator) -> Compared:
     n, d, g = len(probe.x), prod(probe.x.shape[1:]), probe.columns[:1]
     p = probe.layer.parameters[name].size
     entries = some_of(p, rng, n * (p + d))
-    (of_parameter, of_input), sign = _mixed_residual(probe, name).columns(ALL)
-    both = [of_parameter.reshape(*sign.shape, p)[..., entries], of_input.reshape(*sign.shape, d)]
-    whole = np.concatenate(both, 2).swapaxes(0, 1)
-    got = (whole * sign.T[..., None]).swapaxes(1, 2) @ whole
+
+    def squared(probe: Probe) -> tuple[np.ndarray, float]:
+        """Σᵥ signᵥ v vᵀ, and the largest of the squares that cancel."""
+        (of_parameter, of_input), sign = _mixed_residual(probe, name).columns(ALL)
+        both = [of_parameter.reshape(*sign.shape, p)[..., entries], of_input.reshape(*sign.shape, d)]
+        whole = np.concatenate(both, 2).swapaxes(0, 1)
+        size = max(float(np.max(np.abs(each), initial=0)) for each in both) ** 2
+        return (whole * sign.T[..., None]).swapaxes(1, 2) @ whole, size
+
+    got, size = squared(probe)
 
     def carried(layer: Layer, x: np.ndarray) -> np.ndarray:
         return layer.mjp(probe.run(x, layer)[1], g)[0]
@@ -223,8 +229,9 @@ def _mixed(probe: Probe, name: str, rng: np.random.Generator) -> Compared:
     kinks = np.zeros(got.shape, dtype=bool)
     kinks[:, : len(entries), len(entries) :] = second.kinks.reshape(len(entries), n, d).swapaxes(0, 1)
     off = kinks | kinks.swapaxes(1, 2)
-    size = max(float(np.max(np.abs(each), initial=0)) for each in both) ** 2  # of the squares that cancel
-    return Compared(np.where(off, 0, got), np.where(off, 0, want), f"{second.oracle} of mjp", second.tolerance, size)
+    found, expected, oracle = np.where(off, 0, got), np.where(off, 0, want), f"{second.oracle} of mjp"
+    rounding = lambda: rounding_of(squared(probe.cast(np.float32))[0], got)  # noqa: E731
+    return Compared(found, expected, oracle, second.tolerance, size, rounding=rounding)
 
 
 # ---------------------------------------------------------------------------------------------------------- reductions

@@ -90,11 +90,17 @@ class CheckedNetwork:
         return CheckedNetwork(twin, loss, x, y, _draw(loss, twin.forward(x)[0], rng), device)
 
     def run(self, *asked: Quantity, call: Callable[..., Result] = backward, **options: Any) -> Result:
-        """Run a backward call."""
-        if self.device == "cpu":
-            return call(self.network, self.loss, self.x, self.y, *asked, **{"rng": SEED} | options)
-        network, x, y = self._there
-        return on_host(call(network, self.loss, x, y, *asked, **{"rng": SEED} | options))
+        """Run a backward call; where it is refused as outputs are beyond the loss's range, nothing is given."""
+        network, x, y = (self.network, self.x, self.y) if self.device == "cpu" else self._there
+        try:
+            result = call(network, self.loss, x, y, *asked, **{"rng": SEED} | options)
+        except UnsupportedError:
+            raise
+        except ValueError as error:
+            if is_beyond(self.loss, self.network.forward(self.x)[0]):
+                raise NotGivenError(f"{BEYOND}: {error}") from error
+            raise
+        return result if self.device == "cpu" else on_host(result)
 
     @cached_property
     def _there(self) -> tuple[Container, Any, Any]:
@@ -111,7 +117,7 @@ class CheckedNetwork:
         """Return the quantities for which every layer can give what they need, in few runs if that is most of them."""
         try:
             self.run(*asked)
-        except (NotImplementedError, TooLargeError):
+        except (NotImplementedError, TooLargeError, NotGivenError):
             half = len(asked) // 2
             return self.supported(asked[:half]) + self.supported(asked[half:]) if half else []
         return list(asked)

@@ -710,3 +710,33 @@ def test_a_parameter_of_one_number_is_looked_at():
     check_network(net, losses.MSELoss(), rng.standard_normal((4, 3)), rng.standard_normal((4, 2))).assert_ok()
     net.layers[0].factor = 1.01
     assert [row.method for row in check_layer(net.layers[0], rng.standard_normal((4, 3))).failures] == ["a.per_sample"]
+
+
+@pytest.mark.parametrize(("layer", "x"), [
+    (layers.LayerNorm(2), [[-0.3, -1.35], [-0.7, -0.69]]), (layers.RMSNorm(1, eps=1e-5), [[3e-4], [2.0]]),
+])  # fmt: skip
+def test_no_alarm_where_a_mixed_residual_is_what_cancellation_leaves(layer, x):
+    """With two numbers x̂² is 1 − ε/σ²; a wrong factor is found all the same."""
+    for seed in range(20):
+        check_layer(layer, np.array(x) * (1 + 0.1 * seed), seed).assert_ok()
+
+    class Wrong(layers.LayerNorm):
+        def mixed_residual(self, *given):
+            found = super().mixed_residual(*given)
+
+            def columns(span):
+                pieces, sign = found.columns(span)
+                return pieces, 1.001 * sign
+
+            return type(found)(found.width, columns)
+
+    failures = check_layer(Wrong(2), np.array([[-0.3, -1.35], [-0.7, -0.69]])).failures
+    assert {row.method for row in failures} == {"weight.mixed_residual"}
+
+
+@pytest.mark.parametrize("f", [40.0, 59.5, 151.2, 193.1])
+def test_no_alarm_where_one_count_is_beyond_numbers(f, apart):
+    """Of e^59.5 counts the likelihood's logarithm is 10²⁷; e^151 counts cannot be drawn."""
+    network = Sequential(layers.Scale(1), rng=0, dtype="float64")
+    x = np.array([[[0.5, f], [1.0, -37.0]], [[5.7, 0.1], [0.3, 2.0]]])
+    check_network(network, losses.PoissonNLLLoss(), x, np.array([[[1.0, 2], [0, 3]], [[2, 1], [1, 0]]])).assert_ok()
