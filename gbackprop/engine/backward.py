@@ -82,8 +82,8 @@ def backward(
     sample_block : int, optional
         Number of samples in a block; chosen automatically by default. It changes results by rounding only.
     column_block : int, optional
-        Number of columns to propagate at a time in addition to the gradient; all by default. It changes results by
-        rounding only.
+        Number of columns to propagate at a time in addition to the gradient; all by default. The two columns of a pair
+        below a product stay together. It changes results by rounding only.
     workers : int, optional
         Number of threads that process blocks of samples, each with BLAS limited to one thread; at most one for each
         processor that the process may use, however many are asked for. By default that many; a single one for small

@@ -182,7 +182,7 @@ def least_samples(plan: Plan, forms: Forms) -> tuple[int, bool]:
             row = find(forms, leaf.layer)
             loops.append(row is not None and row.loops is not None and bool(row.loops(some)))
             whole, enough = (numbers * leaf.output_shape[0], LOOP_NUMBERS) if loops[-1] else (numbers, STEP_NUMBERS)
-            least.append(-(-enough // whole))
+            least.append(-(-enough // max(1, whole)))
     return max(least), bool(loops) and all(loops)
 
 

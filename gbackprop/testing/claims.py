@@ -246,13 +246,7 @@ def _compared(pair: Compared, rounding: Callable[[], Any] | None) -> dict[str, A
 
 
 def defined(got: Any, want: Any) -> tuple[Any, Any]:
-    """Return both sides with 0 where both are NaN, or the same infinity, as a ratio with a sum that is 0.
-
-    Raises
-    ------
-    NotGivenError
-        If no number is left.
-    """
+    """Return both sides with 0 where both are NaN, or the same infinity; raise a NotGivenError if no number is left."""
     pair = _without_equal(got, want)
     if pair is None:
         raise NotGivenError("it is NaN or infinite everywhere, and so is what is expected")
@@ -269,6 +263,8 @@ def _without_equal(got: Any, want: Any) -> tuple[Any, Any] | None:
     if isinstance(want, Mapping) or got is None or want is None or np.shape(got) != np.shape(want):
         return got, want
     one, other = asnumpy(got), asnumpy(want)
+    if one.dtype.kind not in "fc" or other.dtype.kind not in "fc":
+        return got, want
     equal = ~np.isfinite(other) & ((one == other) | (np.isnan(one) & np.isnan(other)))
     if not equal.any():
         return got, want

@@ -1288,3 +1288,53 @@ def test_draws_of_few_targets_are_edited_by_the_claim_on_them():
     rows = check_loss(Tempered(), draw(4, 3), np.array([0, 2, 1, 2])).failures
     row = next(row for row in rows if row.method == "draw")
     assert "were `return super().pseudo_targets(output / 2, noise)`" in row.diagnosis[0].words
+
+
+def writes(x):
+    Path("no_such_folder", "log").open("a").close()
+    return x
+
+
+def grown(x):
+    return writes(x)
+
+
+def unending(x):
+    while x.min() < 1e300:
+        x = 2 * x
+    return x
+
+
+def harmless(x):
+    return 2 * x
+
+
+class Careless:
+    """Methods that call functions which write files or need not end; an edit may not."""
+
+    def wrong(self, x, g):
+        return g * np.sin(x)
+
+    def record(self, x):
+        return writes(x)
+
+    def grow(self, x):
+        return grown(x)
+
+    def loop(self, x):
+        return unending(x)
+
+    def calm(self, x):
+        return harmless(x)
+
+    def through(self, x):
+        return self.record(x)
+
+
+def test_no_edit_calls_functions_that_do_more_than_compute():
+    owner = Careless()
+    said = " ".join(words() for _, words, _ in edits_of(Careless.wrong, owner))
+    assert "self.calm(x)" in said
+    assert "harmless(x)" in said
+    for name in ("record", "grow", "loop", "through", "writes", "grown", "unending"):
+        assert f"{name}(x)" not in said, name

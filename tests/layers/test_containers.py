@@ -65,7 +65,7 @@ def test_residuals_are_explained_as_they_start():
     network = gb.Sequential(shared, layers.Tanh(), shared, gb.Product(layers.Identity(), layers.Identity()), rng=0)
     network.astype("float64")
     steps = {step.name: step.residual for step in gb.explain(network, losses.MSELoss(), X, X, q.DiagHessian()).steps}
-    assert steps["3.product"] == "v and their signs, Σᵥ ± v vᵀ = r, r = gᵢ (aᵢ bᵢ + bᵢ aᵢ)"
+    assert steps["3.product"] == "u and w in pairs, Σ (u wᵀ + w uᵀ) = r, carried apart, r = gᵢ (aᵢ bᵢ + bᵢ aᵢ)"
     assert steps["2"].endswith("r = ∂² (gᵀ y) / ∂p ∂x of a parameter p, on which the input x depends too")
     assert steps["1"] == "√|r|, signs of r, r = −2y (1 − y²) g"
 

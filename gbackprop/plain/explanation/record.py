@@ -19,7 +19,7 @@ from gbackprop.calculus.signals import RESIDUAL, MonteCarlo, Signal, Signals
 from gbackprop.losses.base import Loss
 from gbackprop.plain.branching import Found
 from gbackprop.plain.explanation.figure import draw
-from gbackprop.plain.explanation.steps import DENSE, FACTORED, MIXED, STARTS, Carried, Extracted, Finished, Step
+from gbackprop.plain.explanation.steps import DENSE, FACTORED, MIXED, PAIRED, STARTS, Carried, Extracted, Finished, Step
 from gbackprop.plain.explanation.text import write
 from gbackprop.plain.observer import Observer, observed
 from gbackprop.plain.plan import GRADIENT_SUM, Plan, make_plan
@@ -189,7 +189,9 @@ def _carried(signals: Signals) -> list[Carried]:
 def _starts(layer: Layer) -> str:
     """Return the formula of the residual's columns that start at a layer."""
     if layer.curvature == "zero":
-        return f"{FACTORED}, r = {MIXED}"
-    dense = FACTORED if isinstance(layer, FactoredLayer) else DENSE
+        return f"{PAIRED}, r = {MIXED}"
+    dense = DENSE
+    if isinstance(layer, FactoredLayer):
+        dense = PAIRED if layer.bilinear else FACTORED
     starts = dense if layer.curvature == "dense" else STARTS[RESIDUAL.name]
     return f"{starts}, r = {layer.formulas.get('residual', 'Σⱼ (∇² yⱼ) gⱼ')}"

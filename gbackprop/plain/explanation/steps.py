@@ -19,6 +19,9 @@ DENSE = "√|λ| q, signs of λ: r q = λ q"
 FACTORED = "v and their signs, Σᵥ ± v vᵀ = r"
 """The formula of the residual's columns where the layer factors it."""
 
+PAIRED = "u and w in pairs, Σ (u wᵀ + w uᵀ) = r, carried apart"
+"""The same where it is linear in each of two inputs: u begins at one and w at the other."""
+
 MIXED = "∂² (gᵀ y) / ∂p ∂x of a parameter p, on which the input x depends too"
 """The residual of a parameter and its layer's input together."""
 

@@ -13,7 +13,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -129,8 +129,9 @@ class _Edits:
         self.function, self.tree = function, tree
         own = [kind for kind in type(owner).__mro__ if not is_of_library(kind.__module__)]
         self.methods = [name for kind in own for name, each in vars(kind).items()
-                        if isinstance(each, FunctionType) and not name.startswith("__")]  # fmt: skip
-        self.owner, self.functions = owner, _functions(function)
+                        if isinstance(each, FunctionType) and not name.startswith("__")
+                        and _is_safe(each, owner)]  # fmt: skip
+        self.owner, self.functions = owner, _functions(function, owner)
         self.atoms = [(text, 0.01 * len(text)) for text in sorted(atoms, key=len)[:MOST]]
         self.module = ast.parse(f"def outer({', '.join(function.__code__.co_freevars)}): pass")
         itself = [] if tree.name in function.__code__.co_freevars else [ast.Global([tree.name])]  # if it is called
@@ -421,6 +422,14 @@ def _atoms(function: FunctionType, tree: ast.FunctionDef, owner: Any) -> list[st
     found.update(dict.fromkeys(f"self.parameters[{name!r}]" for name in getattr(owner, "parameters", {})))
     local = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     known = {*given, *local, *function.__globals__, *vars(builtins)}
+
+    @cache
+    def safe(name: str) -> bool:
+        values = function.__globals__.get(name), getattr(owner, name, None)
+        called = [getattr(value, "__func__", value) for value in values]
+        ours = [each for each in called if isinstance(each, FunctionType) and not is_of_library(each.__module__)]
+        return all(_is_safe(each, owner) for each in ours)
+
     trees = [tree]
     for kind in type(owner).__mro__:
         if kind.__module__ == function.__module__:
@@ -433,7 +442,7 @@ def _atoms(function: FunctionType, tree: ast.FunctionDef, owner: Any) -> list[st
             if is_value and id(node) not in called and UNSAFE.isdisjoint(_names(node)):
                 names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
                 text = ast.unparse(node)
-                if _is_shape(node):
+                if _is_shape(node) or not all(safe(name) for name in _names(node)):
                     continue
                 if names <= known and names - set(function.__globals__) - set(vars(builtins)) and len(text) <= ATOM:
                     found.setdefault(text)
@@ -444,7 +453,21 @@ def _atoms(function: FunctionType, tree: ast.FunctionDef, owner: Any) -> list[st
     return [text for text in found if text not in NO_ATOMS and not text.endswith("dtype")]
 
 
-def _functions(function: FunctionType) -> dict[str, int]:
+def _is_safe(function: FunctionType, owner: Any) -> bool:
+    """Return whether a function, and all of the user's that it calls, ends and does no more than compute."""
+    waiting = [function]
+    for each in waiting:  # which grows
+        names, tree = set(names_in(each.__code__)), _tree(each)
+        if tree is None or not UNSAFE.isdisjoint(names) or any(isinstance(node, ast.While) for node in ast.walk(tree)):
+            return False
+        found = [value for name in sorted(names) for value in (each.__globals__.get(name), getattr(owner, name, None))]
+        called = [getattr(value, "__func__", value) for value in found]
+        waiting += [new for new in dict.fromkeys(value for value in called if isinstance(value, FunctionType))
+                    if new not in waiting and not is_of_library(new.__module__)]  # fmt: skip
+    return True
+
+
+def _functions(function: FunctionType, owner: Any) -> dict[str, int]:
     """Return the functions of a module that methods of its classes call, and it does not, with their arguments."""
     scope = function.__globals__
     kinds = [each for each in scope.values() if isinstance(each, type) and each.__module__ == function.__module__]
@@ -452,7 +475,7 @@ def _functions(function: FunctionType) -> dict[str, int]:
     found = {name for each in methods for name in names_in(each.__code__)} - {*names_in(function.__code__)}
     made = {name: each for name in sorted(found) if isinstance(each := scope.get(name), FunctionType)}
     ours = {name: each for name, each in made.items() if each.__module__ == function.__module__}
-    return {name: f.__code__.co_argcount for name, f in ours.items() if UNSAFE.isdisjoint(names_in(f.__code__))}
+    return {name: each.__code__.co_argcount for name, each in ours.items() if _is_safe(each, owner)}
 
 
 def _names(node: ast.AST) -> set[str]:
