@@ -17,17 +17,17 @@ from gbackprop.base.threads import blas_controller, cpu_count
 from gbackprop.calculus.gram import Pairs
 from gbackprop.calculus.jacobian import REDUCTIONS
 from gbackprop.calculus.signals import AVERAGE, GRADIENT, SAMPLES
-from gbackprop.engine.costs import BLOCK_BYTES, COUPLED_BYTES, REUSED_BYTES, SMALL_BYTES, SMALL_PRODUCTS
+from gbackprop.engine.costs import BLOCK_BYTES, COUPLED_BYTES, REUSED_BYTES, SMALL_BYTES
 from gbackprop.engine.estimate import (
     Largest,
     fit,
     least_samples,
-    multiplications,
     output_bytes,
     pair_bytes,
     pairs,
     parse_bytes,
     row_bytes,
+    small_samples,
     stack_bytes,
     whole_batch,
     whole_columns,
@@ -82,7 +82,7 @@ def choose_blocks(plan: Plan, x: Array, limits: Limits = FREE, forms: Forms = PL
         fitting = fit(plan, x, Largest(samples, columns, threads, sample_block is not None), parse_bytes(memory), forms)
         samples, columns, threads, _ = fitting
     blocks = [slice(start, min(start + samples, n)) for start in range(0, n, samples)]
-    small = device_of(x) == "cpu" and (n * multiplications(plan) <= SMALL_PRODUCTS or n < least or loops)
+    small = device_of(x) == "cpu" and (n <= max(small_samples(plan), least - 1) or loops)
     shipped = all(REDUCTIONS.get(each.reduction.name) is each.reduction for each in plan.statistics)
     reuses = memory is None and device_of(x) == "cpu" and shipped and n * max(each, output_bytes(plan)) >= REUSED_BYTES
     written = memory is None and device_of(x) == "cpu" and n * each <= SMALL_BYTES and len(blocks) == 1

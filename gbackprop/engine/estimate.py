@@ -29,7 +29,7 @@ from gbackprop.calculus.layer import INPUT, Layer, Leaf
 from gbackprop.calculus.signals import AVERAGE, GRADIENT, SAMPLES
 from gbackprop.calculus.walk import values_upwards
 from gbackprop.calculus.wrt import InputRows
-from gbackprop.engine.costs import LOOP_NUMBERS, STEP_NUMBERS
+from gbackprop.engine.costs import LOOP_NUMBERS, SMALL_PRODUCT, SMALL_PRODUCTS, STEP_NUMBERS
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context, Forms, find
 from gbackprop.engine.scratch import scratch_bytes
@@ -158,17 +158,28 @@ def takes(leaf: Leaf) -> bool:
     return bool(leaf.sources) and not isinstance(leaf.layer, InputRows)
 
 
-def multiplications(plan: Plan) -> int:
-    """Return the number of multiplications in products of matrices for one sample, roughly."""
+def multiplications(plan: Plan) -> tuple[int, int]:
+    """Return the number of multiplications in products of matrices for one sample, roughly.
+
+    The second number is that of the largest product whose rows are all samples: a linear layer's, not a time step's.
+    """
     taking = [leaf for leaf in plan.leaves if takes(leaf)]
     shapes = [(leaf, _shape(leaf.layer, key)) for leaf in taking for key in leaf.layer.parameter_shapes()]
     weights = [(prod(leaf.output_shape) // shape[0], shape) for leaf, shape in shapes if len(shape) > 1]
+    whole = [shape for leaf, shape in shapes if len(shape) == 2 and not hasattr(leaf.layer, "step_numbers")]
+    rows = max((prod(shape) for shape in whole), default=0)
     carried = sum(positions * prod(shape) for positions, shape in weights)
     several = [leaf for leaf in plan.leaves if len(leaf.input_shapes) > 1]  # products of two inputs, or their sums
     carried += sum(prod(leaf.output_shape) * leaf.input_shapes[0][-1] for leaf in several if leaf.input_shapes[0])
     squares = any(statistic.reduction.name == "input_square" for statistic in plan.statistics)
     factors = sum(positions * prod(shape[1:]) ** 2 for positions, shape in weights) if squares else 0
-    return (1 + column_count(plan)) * carried + factors
+    return (1 + column_count(plan)) * carried + factors, rows
+
+
+def small_samples(plan: Plan) -> int:
+    """Return the number of samples up to which BLAS computes their products best in one thread."""
+    total, rows = multiplications(plan)
+    return min(SMALL_PRODUCTS // max(1, total), SMALL_PRODUCT // max(1, rows))
 
 
 def least_samples(plan: Plan, forms: Forms) -> tuple[int, bool]:

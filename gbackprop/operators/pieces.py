@@ -15,8 +15,7 @@ from gbackprop.array import Array, device_of, on_device_of
 from gbackprop.base.errors import naming
 from gbackprop.base.threads import one_blas_thread
 from gbackprop.engine.blocks import choose_blocks
-from gbackprop.engine.costs import SMALL_PRODUCTS
-from gbackprop.engine.estimate import multiplications, saved_bytes, unfolded_bytes
+from gbackprop.engine.estimate import saved_bytes, small_samples, unfolded_bytes
 from gbackprop.engine.forms import FORMS
 from gbackprop.operators.linearized import Linearized
 from gbackprop.plain.plan import Plan
@@ -77,7 +76,7 @@ class Cutter:
         self.plan, self.executor = plan, executor
         self.sample_bytes = max(1, saved_bytes(plan, x, FORMS) + unfolded_bytes(plan))
         self.threads = choose_blocks(plan, x, forms=FORMS).threads
-        self.products = len(x) * multiplications(plan) if device_of(x) == "cpu" else SMALL_PRODUCTS + 1
+        self.small = small_samples(plan) // max(1, len(x)) if device_of(x) == "cpu" else 0
         self.stores = single and len(x) * self.sample_bytes <= SAVED_BYTES
         self.stored: dict[int, Linearized] = {}
 
@@ -97,7 +96,7 @@ class Cutter:
             calls = ((linearized_product, (product, piece, vectors)) for piece, vectors in tasks)
             yield from _in_order(self.executor, calls)
         elif self.threads == 1:
-            with one_blas_thread() if count * self.products <= SMALL_PRODUCTS else nullcontext():
+            with one_blas_thread() if count <= self.small else nullcontext():
                 for piece, vectors in tasks:
                     yield self.product(product, piece, vectors)
         else:

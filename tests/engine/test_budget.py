@@ -21,11 +21,13 @@ from gbackprop.engine.estimate import (
     multiplications,
     parse_bytes,
     saved_bytes,
+    small_samples,
     stack_bytes,
 )
 from gbackprop.engine.forms import FORMS, conv
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import Context
+from gbackprop.engine.rewrites import with_whole_sequences
 from gbackprop.plain.plan import make_plan
 
 CE = losses.CrossEntropyLoss()
@@ -251,7 +253,17 @@ def test_multiplications_of_one_sample_are_the_formula():
     for asked, columns, factors in (
         ([], 0, 0), ([q.DiagGGN()], 7, 0), ([q.KFLR()], 7, 6 * 12**2 + 30**2), ([q.KFAC()], 1, 6 * 12**2 + 30**2),
     ):  # fmt: skip
-        assert multiplications(make_plan(net, CE, x, y, asked, 0)) == (1 + columns) * weights + factors
+        plan = make_plan(net, CE, x, y, asked, 0)
+        assert multiplications(plan) == ((1 + columns) * weights + factors, 30 * 7)
+
+
+def test_blas_has_one_thread_up_to_a_product_of_all_samples_or_a_total():
+    dense, conv = network(layers.Linear(784, 128)), network(layers.Conv2d(3, 8, 3), layers.Flatten())
+    for net, shape, expected in ((dense, (784,), 2**22 // (784 * 128)), (conv, (3, 34, 34), 2**24 // (27 * 8 * 32**2))):
+        x, y = batch(1, *shape, classes=7)
+        assert small_samples(make_plan(net, CE, x, y, [], 0)) == expected
+    steps, (x, y) = network(gb.LSTM(300, 300), layers.Flatten()), batch(1, 2, 300, classes=7)
+    assert multiplications(with_whole_sequences(make_plan(steps, CE, x, y, [], 0), x))[1] == 0  # its steps are small
 
 
 def test_what_is_saved_counts_once_and_views_as_what_they_are_of():
