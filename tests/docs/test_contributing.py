@@ -20,39 +20,6 @@ TESTS = Path(__file__).parents[1]
 BLOCK = re.compile(r"<!-- tests/docs/test_contributing.py runs this block -->\n```python\n(.*?)```", re.DOTALL)
 
 
-class Difference(layers.Layer):
-    """a − b."""
-
-    def output_shape(self, *shapes):
-        if len(shapes) != 2 or shapes[0] != shapes[1]:
-            raise ValueError(f"expected two inputs of equal shape, got {shapes}")
-        return shapes[0]
-
-    def forward(self, a, b):
-        return a - b, None
-
-    def jmp(self, saved, a, b):
-        return a - b
-
-    def mjp(self, saved, mat):
-        return mat, -mat
-
-
-class LogCoshLoss(losses.elementwise.ElementwiseLoss):
-    """ℓₙ = c Σⱼ log cosh(fₙⱼ − yₙⱼ)."""
-
-    def values(self, output, target):
-        d = output - target
-        d = np.where(d.real < 0, -d, d)
-        return self.summed(d + np.log1p(np.exp(-2 * d)) - float(np.log(2)))
-
-    def gradients(self, output, target):
-        return np.tanh(output - target) * self.summed_weight(output.shape[1:])
-
-    def second(self, output, target):
-        return 1 - np.tanh(output - target) ** 2
-
-
 @pytest.fixture(scope="module")
 def blocks():
     return BLOCK.findall((TESTS.parent / "CONTRIBUTING.md").read_text())
@@ -61,25 +28,26 @@ def blocks():
 @pytest.fixture(scope="module")
 def recipes(blocks):
     """The classes, each from its own blocks alone: these have all imports that it needs."""
-    imports, activation, _, gain, _, quantity_imports, quantity, _ = blocks
+    imports, activation, _, gain, blend, _, loss, _, quantity_imports, quantity, _ = blocks
     found = {}
-    for recipe in (imports + activation, gain, quantity_imports + quantity):
+    for recipe in (imports + activation, gain, blend, loss, quantity_imports + quantity):
         names = {}
         exec(recipe, names)
         found |= names
     return found
 
 
-def test_there_are_three_recipes(blocks):
+def test_there_are_five_recipes(blocks):
     classes = [re.findall(r"^class (\w+)", block, re.MULTILINE) for block in blocks]
-    assert classes == [[], ["Snake"], [], ["Gain", "GainJacobian"], [], [], ["SumGradSquared"], []]
+    layers_and_rows = [[], ["Snake"], [], ["Gain", "GainJacobian"], ["Blend"], []]
+    assert classes == [*layers_and_rows, ["MahalanobisLoss"], [], [], ["SumGradSquared"], []]
 
 
 @pytest.fixture(scope="module")
 def rows(recipes, blocks):
-    """The rows of the table of cases: an activation, a layer with a parameter, one of two inputs, a loss."""
-    names = recipes | {"Difference": Difference, "LogCoshLoss": LogCoshLoss, "LayerRow": LayerRow, "LossRow": LossRow}
-    return eval(f"[{blocks[2]} {blocks[4]}]", names | {"np": np})
+    """The rows of the table of cases: an activation, a layer with a parameter, one of three inputs, a loss."""
+    names = recipes | {"LayerRow": LayerRow, "LossRow": LossRow, "np": np}
+    return eval(f"[{blocks[2]} {blocks[5]} {blocks[7]}]", names)
 
 
 def test_a_row_gets_every_check(rows):
@@ -99,7 +67,7 @@ def test_a_row_gets_a_line_of_the_audit(rows, monkeypatch):
     monkeypatch.setattr(command, "LOSSES", rows[-1:])
     monkeypatch.setattr(command, "NETWORKS", [])
     sound = [finding.title.partition("(")[0] for finding in command.shipped(Auditor()) if finding.report.ok]
-    assert sound == ["Snake", "Gain", "Difference", "LogCoshLoss", "LogCoshLoss"]
+    assert sound == ["Snake", "Gain", "Blend", "MahalanobisLoss", "MahalanobisLoss"]
 
 
 def test_an_activation_takes_at_most_15_lines(blocks):
