@@ -83,6 +83,11 @@ def test_no_alarm_where_few_digits_are_left(x):
     check_layer(layers.Tanhshrink(), np.array([[x], [-2.7e-5]])).assert_ok()
 
 
+def test_two_roundings_of_the_largest_input_are_no_failure_in_float32():
+    for largest in (0.0020054770003402962, 0.0026204837511179116, 0.003961670677552461):
+        check_layer(layers.Tanhshrink(), np.array([[[0.0], [1e-5]], [[-largest], [0.0]]])).assert_ok()
+
+
 @pytest.mark.parametrize("factor", [1 + 1e-6, 2])
 def test_a_wrong_average_is_found_where_the_oracle_cancels(factor):
     class Wrong(layers.Tanhshrink):
