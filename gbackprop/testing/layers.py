@@ -246,8 +246,7 @@ def _float32(single: Probe, double: Probe, name: str) -> Compared:
     got, expected = single.calls()[name](), "float64" if name.endswith(".moments") else "float32"
     if got is not None and got.dtype.name != expected:
         raise FoundError(f"gives {got.dtype.name} for float32, expected {expected}")
-    of_x = 2 * UNIT32 / FLOAT32_TOLERANCE * largest(double.x)  # two roundings: the input may cancel, as in x − tanh x
-    terms = {"forward": of_x} | sizes_of_terms(double)
+    terms = sizes_of_terms(double) | {"forward": 2 * UNIT32 / FLOAT32_TOLERANCE * largest(double.x)}  # x may cancel
     want, floor = double.calls()[name](), max(terms.get(name, 0.0), TINY)
     floor = max(floor, CANCELLED * double.size_of_residual()) if name == "residual" else floor
 
