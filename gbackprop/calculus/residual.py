@@ -104,17 +104,17 @@ def balanced(columns: Columns) -> Columns:
 
 
 def signed(a: Array, b: Array, sign: Array, at: Values) -> Pieces:
-    """Return (s a, ±b / s) / √2, with s² = ‖b y‖ / ‖a x‖ so that neither piece is lost beside the other.
+    """Return (s a, ±b / s) / √2, with s² = max|b y| / max|a x| so that neither piece is lost beside the other.
 
     The sum of both signs is a bᵀ + b aᵀ. The sign is 0 where a or b is zero. With the inputs' values x and y, a and b
     are compared by what relative changes of these do, as the columns below do not depend on the units of x and y.
     """
     xp, values = array_module(a), (None, None) if at is None else at
-    (of_a, wide_a), (of_b, wide_b) = (_norms(each, value) for each, value in zip((a, b), values, strict=True))
+    (of_a, wide_a), (of_b, wide_b) = (_sizes(each, value) for each, value in zip((a, b), values, strict=True))
     sign = sign.astype(a.dtype)[:, None] * ((of_a > 0) & (of_b > 0))
     right = (wide_a > 0) & (wide_b > 0) & xp.isfinite(wide_a) & xp.isfinite(wide_b)
     of_a, of_b = xp.where(right, wide_a, of_a), xp.where(right, wide_b, of_b)
-    s = xp.sqrt(xp.where(sign != 0, of_b, 1) / xp.where(sign != 0, of_a, 1))
+    s = xp.sqrt(xp.where(sign != 0, of_b, 1)) / xp.sqrt(xp.where(sign != 0, of_a, 1))  # a quotient could overflow
     return (_times(a, abs(sign) * s / 2**0.5), _times(b, sign / s / 2**0.5)), sign
 
 
@@ -136,15 +136,17 @@ def together(count: int, first: Callable[[Array], tuple[Array, Array]], rest: Fa
     return Factored(count + rest.width, columns)
 
 
-def _norms(mat: Array, value: Array | None) -> tuple[Array, Array]:
-    """‖mat[v, n]‖ and ‖mat[v, n] ∘ value[n]‖, each of shape (V, N); the first twice if there is no value."""
-    xp, (v, n, *features) = array_module(mat), mat.shape
-    squares = (mat * mat).reshape(v, n, prod(features))
-    norm = xp.sqrt(squares.sum(2))
+def _sizes(mat: Array, value: Array | None) -> tuple[Array, Array]:
+    """max |mat[v, n]| and max |mat[v, n] ∘ value[n]|, each of shape (V, N); the first twice if there is no value.
+
+    No squares, which would be 0 in float32 for gradients of 1e-23, as of a sample that is classified surely. The same
+    bits in each column, so that ± cancel.
+    """
+    (v, n, *features), sizes = mat.shape, abs(mat)
+    size = sizes.reshape(v, n, prod(features)).max(2)
     if value is None:
-        return norm, norm
-    weights = xp.broadcast_to(value * value, (n, *features)).reshape(n, prod(features))
-    return norm, xp.sqrt((squares * weights).sum(2))  # to the same bits in each column, so that ± cancel
+        return size, size
+    return size, (sizes * abs(value)).reshape(v, n, prod(features)).max(2)
 
 
 def _times(mat: Array, factor: Array) -> Array:

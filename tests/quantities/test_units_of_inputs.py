@@ -79,3 +79,33 @@ def test_a_factor_near_zero_is_not_lost_in_rounding(call, name, options):
         start += value.size
         np.testing.assert_allclose(value, exact, rtol=0, atol=1e-5 * abs(exact).max(), err_msg=key)
     assert start == len(want)
+
+
+@pytest.mark.parametrize("call", [gb.backward, gb.reference])
+@pytest.mark.parametrize("gap", [40, 60, 80])
+def test_the_curvature_of_a_sample_that_is_classified_surely(call, gap):
+    """g is 10⁻¹⁸ to 10⁻³⁵, the square of which is 0 in float32."""
+    found = {}
+    for dtype in ("float32", "float64"):
+        gate = gb.Product(layers.Linear(4, 4), gb.Sequential(layers.Linear(4, 4), layers.Tanh()))
+        network = gb.Sequential(layers.Linear(4, 4), gate, layers.Linear(4, 2), rng=0, dtype=dtype)
+        network.parameters["2.bias"][...] = [gap, 0]
+        x = np.random.default_rng(1).standard_normal((1, 4)).astype("float32").astype(dtype)
+        found[dtype] = call(network, losses.CrossEntropyLoss(), x, np.array([0]), q.DiagHessian())["diag_hessian"]
+    for key, want in found["float64"].items():
+        np.testing.assert_allclose(found["float32"][key], want, rtol=0, atol=1e-5 * abs(want).max(), err_msg=key)
+
+
+@pytest.mark.parametrize("call", [gb.backward, gb.reference])
+@pytest.mark.parametrize(
+    ("dtype", "one", "two"), [("float32", 1e-30, 1e30), ("float32", 1e-23, 1e18), ("float64", 1e-170, 1e170)]
+)
+def test_the_curvature_of_a_product_of_what_is_small_and_what_is_large(dtype, one, two, call):
+    """f = (one p x) (two p x), of ℓ = (f + 1)²: ℓ'' = 2 f'² + 2 (f + 1) f'' with f' = 2 one two, f'' = 2 one two."""
+    nodes = {"p": (layers.Linear(1, 1, bias=False), "input")}
+    nodes |= {name: (Times(value), "p") for name, value in (("a", one), ("b", two))}
+    network = gb.Graph({**nodes, "y": (layers.Multiply(), "a", "b")}, rng=0, dtype=dtype)
+    network.parameters["p.weight"][...] = 1
+    f = one * two
+    result = call(network, losses.MSELoss(), np.ones((2, 1), dtype), np.full((2, 1), -1.0, dtype), q.DiagHessian())
+    np.testing.assert_allclose(result["diag_hessian"]["p.weight"], 8 * f**2 + 4 * (f + 1) * f, rtol=1e-6)
