@@ -22,7 +22,7 @@ results are written once and not read again: BatchGrad took 207 ms in blocks of 
 
 SMALL_PRODUCTS = 2**24
 """Multiplications of a call up to which BLAS has one thread: beside another process that is busy each product can wait
-for it. 3c3d with 2 samples takes 7 ms alone, with one thread and with two; beside the process 6 with one, 17 with two.
+for it. 3c3d with 2 samples takes 6 to 8 ms alone, with one thread and with two; beside it 6 with one, 17 with two.
 """
 
 SMALL_PRODUCT = 2**22
