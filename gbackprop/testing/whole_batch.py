@@ -10,7 +10,6 @@ from gbackprop.calculus.jacobian import ParameterJacobian
 from gbackprop.calculus.layer import Layer, Shape
 from gbackprop.calculus.own_block import OwnBlock
 from gbackprop.calculus.residual import Factored
-from gbackprop.testing.flat import dense
 
 
 class WholeBatch(Layer):
@@ -45,9 +44,12 @@ class WholeBatch(Layer):
     def mjp(self, saved: Any, mat: np.ndarray) -> np.ndarray:
         return np.stack([self.layer.mjp(kept, mat[:, b]) for b, kept in enumerate(saved)], 1)
 
-    def residual(self, saved: Any, grad: np.ndarray) -> np.ndarray:
-        parts = zip(saved, grad, strict=True)
-        return np.concatenate([_of_one(self.layer.residual(kept, each)) for kept, each in parts])
+    def residual(self, saved: Any, grad: np.ndarray) -> Factored:
+        """Factor the residual with the columns that each batch's has, as the layer's own is: their squares cancel."""
+        found = [self.layer.residual(kept, each).columns(slice(None)) for kept, each in zip(saved, grad, strict=True)]
+        pieces = [np.stack(each, 1) for each in zip(*(pieces for pieces, _ in found), strict=True)]
+        sign = np.concatenate([sign for _, sign in found], 1)
+        return Factored(len(sign), lambda span: (tuple(piece[span] for piece in pieces), sign[span]))
 
     def parameter_jacobians(self, saved: Any) -> dict[str, ParameterJacobian]:
         each = [self.layer.parameter_jacobians(kept) for kept in saved]
@@ -62,9 +64,3 @@ class OfWhole(OwnBlock):
 
     def per_sample(self, mat: np.ndarray) -> np.ndarray:
         return np.stack([jacobian.per_sample(mat[:, b]).sum(1) for b, jacobian in enumerate(self.each)], 1)
-
-
-def _of_one(residual: Factored) -> np.ndarray:
-    """Return the residual of a batch as a matrix, shape (1, N D, N D)."""
-    pieces, sign = residual.columns(slice(None))
-    return dense(Factored(residual.width, lambda span: (tuple(p.reshape(len(p), 1, -1) for p in pieces), sign)))

@@ -54,6 +54,12 @@ def test_what_is_left_of_cancelling_terms_is_judged_all_the_same(factor):
     assert report.failures[0].method == "mjp"
 
 
+def test_no_alarm_where_the_columns_of_a_batch_cancel():
+    """A norm makes ±1 of two samples: the residual is a 5,000th of the squares that its columns add up to."""
+    x = np.random.default_rng(1263).standard_normal((1, 4, 1, 1))
+    check_layer(layers.BatchNorm2d(4, affine=False), x, 1263).assert_ok()
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_no_alarm_where_a_norm_makes_zeros_of_equal_numbers(seed):
     """What rounding leaves of x less its mean is multiplied by ε^(−3/2)."""
