@@ -99,9 +99,13 @@ def asarray(x: Any, device: str = "cpu", dtype: Any = None) -> Array:
     ------
     RuntimeError
         If the device is a GPU and CuPy is missing or finds none.
+    TypeError
+        If `x` is a masked array.
     ValueError
         If the device is unknown.
     """
+    if isinstance(x, np.ma.MaskedArray):
+        raise TypeError("expected an array, got MaskedArray (its method `filled` gives one)")
     if isinstance(x, ModuleArray):
         return cast(Array, x.__array_namespace__().asarray(x, dtype))
     if device == "cpu":

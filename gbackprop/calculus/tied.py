@@ -28,12 +28,13 @@ class Tied(OwnBlock):
         self.jacobians, self.shapes = jacobians, shapes
 
     def per_sample(self, mat: Array) -> Array:
-        values, start = [], 0
+        total, start = None, 0
         for jacobian, shape in zip(self.jacobians, self.shapes, strict=True):
             part = mat[:, :, start : start + prod(shape)].reshape(*mat.shape[:2], *shape)
             start += prod(shape)
-            values.append(jacobian.per_sample(part))
-        return sum(values[1:], values[0])
+            value = jacobian.per_sample(part)
+            total = value if total is None else total + value
+        return total
 
 
 def tied(jacobians: Sequence[ParameterJacobian], mats: Sequence[Array]) -> tuple[ParameterJacobian, Array]:

@@ -15,7 +15,7 @@ from gbackprop.array import Array, array_module
 from gbackprop.base.errors import naming
 from gbackprop.calculus.jacobian import REDUCTIONS, ParameterJacobian
 from gbackprop.calculus.layer import Leaf
-from gbackprop.calculus.signals import Signals, Stack
+from gbackprop.calculus.signals import RESIDUAL, Signals, Stack
 from gbackprop.calculus.walk import over_samples
 from gbackprop.engine.blocks import Cut
 from gbackprop.engine.forward import forward
@@ -183,12 +183,14 @@ class FastSweep(SpanSweep):
         """Compute a statistic in this pass; rows for each sample are written into the batch's rows."""
         reduction, context = statistic.reduction, self.context
         if not statistic.per_sample or (statistic, name) in self.found:
-            return context.reduce(jacobian, reduction, *arriving)
+            return self.rounded(statistic, context.reduce(jacobian, reduction, *arriving))
         key, results = (statistic, name), self.block.results
-        write = context.known.of_jacobian(jacobian).write_batch if reduction is BATCH else None
+        batch = reduction is BATCH and statistic.signal is not RESIDUAL  # whose columns may be of another dtype
+        write = context.known.of_jacobian(jacobian).write_batch if batch else None
         if write is not None:
             return write(jacobian, *arriving, lambda like: results.place(key, self.block.rows, like), context)
-        return results.put(key, self.block.rows, context.reduce(jacobian, reduction, *arriving))
+        found = self.rounded(statistic, context.reduce(jacobian, reduction, *arriving))
+        return results.put(key, self.block.rows, found)
 
     def reduce_all(self, name: str, jacobian: ParameterJacobian, todo: Sequence[Statistic], arriving: Arriving) -> None:
         """Compute statistics of a parameter that is used several times."""

@@ -121,7 +121,7 @@ def _by_factorization(whole: Array, rhs: Array) -> Array | None:
             root = cho_factor(whole[0], lower=True, overwrite_a=True, check_finite=False)
             found = cho_solve(root, rhs[0], check_finite=False)[None]
         else:
-            found = _definite(whole).linalg.solve(whole, rhs)
+            found = _definite(whole).linalg.solve(_symmetric(whole), rhs)
         return found.astype(rhs.dtype, copy=False)
     except np.linalg.LinAlgError:
         return None
@@ -130,11 +130,11 @@ def _by_factorization(whole: Array, rhs: Array) -> Array | None:
 def _by_cholesky(whole: Array) -> Array | None:
     """Return the inverse of the one matrix of ``[1, n, n]``, or None if it is not positive definite."""
     potrf, potri = get_lapack_funcs(("potrf", "potri"), (whole,))
-    root, failed = potrf(whole[0].T, lower=True, clean=True)
-    half, singular = potri(root, lower=True, overwrite_c=True) if not failed else (root, failed)
+    root, failed = potrf(whole[0].T, lower=False, clean=True)  # the lower triangle counts, which is the upper one here
+    half, singular = potri(root, lower=False, overwrite_c=True) if not failed else (root, failed)
     if failed or singular:
         return None
-    full = half + half.T  # above its diagonal `half` is 0
+    full = half + half.T  # below its diagonal `half` is 0
     full[np.arange(len(full)), np.arange(len(full))] *= 0.5
     return full[None]
 
@@ -142,10 +142,16 @@ def _by_cholesky(whole: Array) -> Array | None:
 def _by_elimination(whole: Array) -> Array | None:
     """Return the inverses of ``[G, n, n]``, or None if one is not positive definite; see `_by_factorization`."""
     try:
-        found = _definite(whole).linalg.inv(whole)
+        found = _definite(whole).linalg.inv(_symmetric(whole))
     except np.linalg.LinAlgError:
         return None
     return (found + found.swapaxes(1, 2)) / 2
+
+
+def _symmetric(whole: Array) -> Array:
+    """Return the symmetric matrices of the lower triangles of ``[G, n, n]``."""
+    xp = array_module(whole)
+    return xp.tril(whole) + xp.tril(whole, -1).swapaxes(1, 2)
 
 
 def _definite(whole: Array) -> ModuleType:

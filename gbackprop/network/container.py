@@ -53,10 +53,7 @@ class Container(Layer):
     remade = False
 
     def __init__(self, children: Mapping[str, Layer], rng: Any = None, dtype: Any = None) -> None:
-        for name, layer in children.items():
-            if not isinstance(layer, Layer):
-                raise TypeError(f"layer {name}: expected a Layer, got {shown(layer)}")
-        self.children = dict(children)
+        self.children = layers_of(children)
         if dtype is not None:
             set_dtype(self.named_layers(), float_name(dtype))
         if rng is not None:
@@ -299,6 +296,14 @@ class Container(Layer):
         """
         convert(list(self.named_layers()), float_name(dtype))
         return self
+
+
+def layers_of(children: Mapping[str, Layer]) -> dict[str, Layer]:
+    """Return the layers inside a container by name; all must be layers."""
+    for name, layer in children.items():
+        if not isinstance(layer, Layer):
+            raise TypeError(f"layer {name}: expected a Layer, got {shown(layer)}")
+    return dict(children)
 
 
 def check_network(network: Any) -> None:

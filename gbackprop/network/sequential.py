@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
 import numpy as np
 
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Layer, Nodes
-from gbackprop.network.container import Container
+from gbackprop.network.container import Container, layers_of
 
 OWN = ("forward", "forward_training", "noise", "jmp", "mjp")
 """Methods that a subclass of `Sequential` cannot override: a sweep visits the layers one by one."""
@@ -42,10 +42,18 @@ class Sequential(Container):
     """
 
     def __init__(self, *layers: Layer, rng: int | np.random.Generator | None = None, dtype: Any = None) -> None:
-        self.layers = layers
         if layers and getattr(layers[0], "several", None) is not None:
             self.several = layers[0].several  # type: ignore[attr-defined]
         super().__init__({str(i): layer for i, layer in enumerate(layers)}, rng, dtype)
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """The layers from input to output, which are the children; others can be assigned."""
+        return tuple(self.children.values())
+
+    @layers.setter
+    def layers(self, layers: Sequence[Layer]) -> None:
+        self.children = layers_of({str(i): layer for i, layer in enumerate(layers)})
 
     def __len__(self) -> int:
         return len(self.layers)

@@ -99,7 +99,7 @@ class VectorProducts(Constructed):
                 if self.rows is None:
                     return product[:, 0] if single else product
                 return self.rows.named(self.rows.split(product.T), single)
-        if is_array(x):
+        if is_array(x) or isinstance(x, np.ma.MaskedArray):  # which is refused as an argument is
             if x.ndim not in (1, 2):
                 self._checked("v", x, self.shape[1], (1, 2))
             return self.matvec(x) if x.ndim == 1 or x.shape[1] == 1 else self.matmat(x)

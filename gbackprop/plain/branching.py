@@ -129,7 +129,19 @@ class Branching:
         """Compute statistics of a parameter by their definitions."""
         for statistic in todo:
             if statistic.signal in arriving and statistic.only in (None, name):
-                self.found[statistic, name] = statistic.reduction.define(jacobian, *arriving[statistic.signal])
+                found = statistic.reduction.define(jacobian, *arriving[statistic.signal])
+                self.add(statistic, name, self.rounded(statistic, found))
+
+    def add(self, statistic: Statistic, name: str, value: Any) -> None:
+        """Add a value to that of other columns."""
+        before = self.found.get((statistic, name))
+        self.found[statistic, name] = value if before is None else before + value
+
+    def rounded(self, statistic: Statistic, found: Any) -> Any:
+        """Return a statistic in the dtype of the call: of pairs of columns, float64 was added up."""
+        dtype = self.plan.scale.dtype
+        wide = statistic.signal is RESIDUAL and getattr(found, "dtype", dtype) != dtype
+        return found.astype(dtype) if wide else found
 
     # ---------------------------------------------------------------------------------------------- carry and append
 

@@ -6,7 +6,7 @@ is missing is zero. For a parameter, J = Σₖ Jₖ: its columns are added over 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -35,12 +35,16 @@ class Uses:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.met: dict[str, list[Use]] = {}
-        self.direct: dict[str, list[Use]] = {}
+        self.direct: dict[str, list[Stack]] = {}
 
     def add(
         self, name: str, jacobian: ParameterJacobian, stack: Stack
     ) -> list[tuple[ParameterJacobian, Stack, Sequence[Statistic]]]:
-        """Add a use of a parameter; at the last, return all uses as one, with the statistics to compute from it."""
+        """Add a use of a parameter; at the last, return all uses as one, with the statistics to compute from it.
+
+        Columns with a piece on the parameter itself, which is as large as the parameter, are apart, those of one origin
+        at a time: a statistic is the sum over all columns.
+        """
         statistics = self.plan.extracted[name]
         if self.plan.flow.uses[name] == 1:
             return [(jacobian, stack, statistics)]
@@ -50,15 +54,26 @@ class Uses:
             return []
         if name not in self.direct:
             return [(*joined(met), statistics)]
-        curved = [(each, columns.only({RESIDUAL})) for each, columns in met] + self.direct[name]
-        return [
-            (*joined(met), [statistic for statistic in statistics if statistic.signal != RESIDUAL]),
-            (*joined(curved), [statistic for statistic in statistics if statistic.signal == RESIDUAL]),
-        ]
+        curved = [statistic for statistic in statistics if statistic.signal == RESIDUAL]
+        starts = [{origin for _, _, _, origins in stack.spans for origin, _ in origins} for stack in self.direct[name]]
+        parts = [(_of(met, lambda origin: not any(origin in start for start in starts)), statistics)]
+        for start, stack in zip(starts, self.direct[name], strict=True):
+            parts.append((_of(met, start.__contains__) + [(Direct(), stack)], curved))
+        return [(*joined(uses), some) for uses, some in parts if uses]
 
     def add_direct(self, name: str, columns: Columns) -> None:
         """Add residual columns with a piece on the parameter itself: (V, N, *parameter)."""
-        self.direct.setdefault(name, []).append((Direct(), Stack.of([(RESIDUAL, columns)])))
+        self.direct.setdefault(name, []).append(Stack.of([(RESIDUAL, columns)]))
+
+
+def _of(uses: Sequence[Use], start: Callable[[Any], bool]) -> list[Use]:
+    """Return the uses with the columns of some origins alone; those without any are left out."""
+    found = []
+    for jacobian, stack in uses:
+        some = [(signal, columns) for (signal, origin), columns in _by_index(stack) if start(origin)]
+        if some:
+            found.append((jacobian, Stack.of(some)))
+    return found
 
 
 def joined(uses: Sequence[Use]) -> Use:

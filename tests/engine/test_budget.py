@@ -68,6 +68,32 @@ def test_a_call_stays_within_its_budget(make, quantity, memory):
     assert peak(lambda: gb.backward(net, CE, x, y, asked, memory=memory)) <= parse_bytes(memory)
 
 
+def weight_at_four_places():
+    linear = layers.Linear(32, 32)
+    return network(linear, layers.Tanh(), linear, layers.Tanh(), linear, layers.Tanh(), linear, layers.Linear(32, 10))
+
+
+def kernel_at_two_places():
+    conv = layers.Conv2d(4, 4, 3, padding=1)
+    return network(conv, layers.Tanh(), conv, layers.Tanh(), layers.Flatten(), layers.Linear(144, 10))
+
+
+def recurrent():
+    return network(gb.GRU(8, 8), layers.Flatten(), layers.Linear(48, 10))
+
+
+SHARED = [(weight_at_four_places, (32,)), (kernel_at_two_places, (4, 6, 6)), (recurrent, (6, 8))]
+
+
+@pytest.mark.parametrize("memory", ["8 MiB", "32 MiB"])
+@pytest.mark.parametrize(("make", "shape"), SHARED)
+@pytest.mark.parametrize("quantity", [q.DiagHessian, q.BatchDiagHessian])
+def test_columns_at_all_uses_of_a_parameter_are_within_the_budget(make, shape, quantity, memory):
+    """Of a parameter on which its own input depends, some columns have a piece as large as the parameter."""
+    net, (x, y), asked = make(), batch(48, *shape), quantity()
+    assert peak(lambda: gb.backward(net, CE, x, y, asked, memory=memory)) <= parse_bytes(memory)
+
+
 def test_the_budget_changes_no_result():
     net = network(layers.Conv2d(1, 4, 3), layers.Tanh(), layers.Flatten(), layers.Linear(144, 10))
     x, y = batch(32, 1, 8, 8)

@@ -177,9 +177,30 @@ def test_a_change_within_an_inner_container_ends_it(calls, inside):
     gb.backward(inside, CE, X, Y)
     inner = inside.layers[2]
     inner.chain.layers = (inner.chain.layers[0], layers.Tanh())
-    inner.children = {"0": inner.chain.layers[0], "1": inner.chain.layers[1]}
     gb.backward(inside, CE, X, Y)
     assert calls.found == 0
+
+
+@pytest.mark.parametrize("assigned", ["layers", "children"])
+def test_a_change_within_a_container_that_was_assigned_ends_it(calls, assigned):
+    network, inner = chain(), gb.Sequential(layers.Tanh())
+    if assigned == "layers":
+        network.layers = (*network.layers[:1], inner, *network.layers[2:])
+    else:
+        network.children["1"] = inner
+    found = [gb.backward(network, CE, X, Y)]
+    inner.layers = (layers.Sigmoid(),)
+    found.append(gb.backward(network, CE, X, Y))
+    assert calls.found == 0
+    assert same(found[1], anew(network, CE, X, Y))
+    assert not same(found[0], found[1])
+    assert isinstance(network[1], gb.Sequential)
+
+
+def test_what_is_assigned_to_a_chain_must_be_layers():
+    network = chain()
+    with pytest.raises(TypeError, match="layer 1: expected a Layer, got 3"):
+        network.layers = (layers.Tanh(), 3)
 
 
 def test_an_equal_loss_and_equal_quantities_are_the_same_call(calls):

@@ -75,3 +75,19 @@ def test_an_eigenvalue_below_minus_the_damping_is_refused():
     a[0, 0] = -1e3
     with pytest.raises(np.linalg.LinAlgError, match=r"factor A of shape \(6, 6\) is not positive semi-definite"):
         Kronecker(a, one.B).solve(np.ones(24), 0.1)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("damping", [0.0, 0.1])
+def test_of_factors_that_are_not_symmetric_the_lower_triangles_count(groups, damping):
+    rng = np.random.default_rng(0)
+    factors = [rng.standard_normal((groups, size, size)) + 6 * np.eye(size) for size in (3, 2)]
+    lower = [np.tril(factor) + np.tril(factor, -1).swapaxes(1, 2) for factor in factors]
+    given, want = (GroupedKronecker(*each) if groups > 1 else Kronecker(*(part[0] for part in each))
+                   for each in (factors, lower))  # fmt: skip
+    v = rng.standard_normal(want.shape[0])
+    dense = want.damped(damping).to_dense()
+    np.testing.assert_allclose(given.inverse(damping).to_dense(), np.linalg.inv(dense), rtol=1e-10, atol=1e-14)
+    np.testing.assert_allclose(given.solve(v, damping), np.linalg.solve(dense, v), rtol=1e-10)
+    exact = want.to_dense() + damping * np.eye(len(v))
+    np.testing.assert_allclose(given.logdet(damping), np.linalg.slogdet(exact)[1], rtol=1e-12)

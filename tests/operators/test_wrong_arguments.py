@@ -234,7 +234,7 @@ CHANGES = {
     "reduction": (lambda net, loss: setattr(loss, "reduction", "sum"), "loss, ScaledLoss"),
     "loss": (lambda net, loss: setattr(loss, "times", 2.0), "loss, ScaledLoss"),
     "function": (enclose_another, "loss, ScaledLoss"),
-    "replaced": (replace_layer, "network"),
+    "replaced": (replace_layer, "layer 3, Linear"),
     "removed": (remove_layer, "network"),
     "freeze": (lambda net, loss: net.freeze("0.bias"), "layer 0, Linear"),
     "unfreeze": (lambda net, loss: net.unfreeze("3.bias"), "layer 3, Linear"),
@@ -318,3 +318,21 @@ def test_buffers_and_frozen_parameters_that_change():
         values[name] = values[name] + 1
         with pytest.raises(ValueError, match=f"layer {name[0]}, .*: expected all parameters"):
             operator @ np.ones(6)
+
+
+def test_masked_arrays_are_refused_wherever_arrays_are_taken():
+    operator = ops.GGN(network(), LOSS, (X, Y))
+    masked = np.ma.masked_array(np.ones(operator.shape[0]), np.arange(operator.shape[0]) % 2)
+    for given in (operator, operator.damped(0.1).inverse("cg")):
+        for product in (given.dot, given.matvec, given.__matmul__):
+            with pytest.raises(TypeError, match="MaskedArray"):
+                product(masked)
+    with pytest.raises(TypeError, match="MaskedArray"):
+        gb.asarray(masked)
+    optimizer = gb.optim.SGD(network(), 0.1, momentum=0.9)
+    gradient = gb.backward(optimizer.network, LOSS, X, Y)
+    optimizer.step(gradient)
+    state = optimizer.state_dict()
+    name = next(key for key, value in state.items() if value.ndim)
+    with pytest.raises(TypeError, match="MaskedArray"):
+        optimizer.load_state_dict({**state, name: np.ma.masked_array(state[name])})

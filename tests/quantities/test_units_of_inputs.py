@@ -109,3 +109,40 @@ def test_the_curvature_of_a_product_of_what_is_small_and_what_is_large(dtype, on
     f = one * two
     result = call(network, losses.MSELoss(), np.ones((2, 1), dtype), np.full((2, 1), -1.0, dtype), q.DiagHessian())
     np.testing.assert_allclose(result["diag_hessian"]["p.weight"], 8 * f**2 + 4 * (f + 1) * f, rtol=1e-6)
+
+
+def used_twice(r):
+    """A weight at two inputs, of which one is in units of 1/r, below a product; and another batch of both."""
+    weight, rng = layers.Linear(4, 4, bias=False), np.random.default_rng(0)
+    nodes = {"a": (weight, "input.u"), "b": (weight, "input.v"), "m": (layers.Multiply(), "a", "b"),
+             "o": (layers.Linear(4, 2, bias=False), "m")}  # fmt: skip
+    network = gb.Graph(nodes, inputs={"u": (4,), "v": (4,)}, rng=0)
+    network.parameters["o.weight"][...] *= np.float32(1e-3 / r)
+    return network, {"u": r * rng.standard_normal((6, 4)), "v": rng.standard_normal((6, 4))}
+
+
+def at_two_positions(r):
+    """A product of one layer's outputs at two positions of a sequence, of which one is in units of 1/r."""
+    product = gb.Product(layers.Select(1, 0), layers.Select(1, 1))
+    network = gb.Sequential(layers.Linear(4, 4, bias=False), product, layers.Linear(4, 2), rng=0)
+    network.parameters["2.weight"][...] *= np.float32(1e-3 / r)
+    return network, np.random.default_rng(0).standard_normal((6, 2, 4)) * np.array([[r], [1]])
+
+
+def in_dtype(x, dtype):
+    """Round an input, or each of several, to float32, then cast it."""
+    return {name: in_dtype(x[name], dtype) for name in x} if isinstance(x, dict) else x.astype("float32").astype(dtype)
+
+
+@pytest.mark.parametrize("call", [gb.backward, gb.reference])
+@pytest.mark.parametrize("made", [used_twice, at_two_positions])
+@pytest.mark.parametrize("r", [1e2, 1e4, 1e6])
+@pytest.mark.parametrize("quantity", [q.DiagHessian, q.BatchDiagHessian])
+def test_the_curvature_of_a_weight_that_meets_inputs_of_different_sizes(call, made, r, quantity):
+    """The two factors of a product reach the same weight: their squares are r times what is left of them."""
+    (network, x), y, loss = made(r), np.arange(6) % 2, losses.CrossEntropyLoss("sum")
+    found = call(network, loss, in_dtype(x, "float32"), y, quantity()).values[0]
+    exact = call(network.astype("float64"), loss, in_dtype(x, "float64"), y, quantity()).values[0]
+    for key, want in exact.items():
+        assert found[key].dtype == "float32"
+        np.testing.assert_allclose(found[key], want, rtol=0, atol=1e-6 * abs(want).max(), err_msg=key)

@@ -5,6 +5,7 @@ import pytest
 
 import gbackprop as gb
 from gbackprop import losses
+from gbackprop import quantities as q
 from gbackprop.base.recording.refused import NoDerivativeError
 
 B = np.array([1.0, 2.0, 3.0])
@@ -167,3 +168,17 @@ def test_a_ufuncs_sum_of_narrow_integers_is_widened_first(arguments):
 def test_a_ufuncs_sum_in_another_dtype_is_refused(dtype):
     with pytest.raises(gb.TraceError, match=r"np\.add\.reduce with these arguments .* neither dtype nor out"):
         gb.trace(lambda p, x: x * p["b"] * np.add.reduce(x, 1, dtype=dtype)[:, None], {"b": np.ones(3)}, X)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("gap", [-60.0, -21.0, 21.0, 60.0])
+def test_logaddexp_has_no_threshold(gap, dtype):
+    """Torch's softplus is x from 20 on, so that log(eᵃ + eᵇ) = b + softplus(a − b) has no derivative in b there."""
+    start = {"a": np.zeros(1, dtype), "b": np.zeros(1, dtype)}
+    net = gb.trace(lambda p, x: np.logaddexp(x + p["a"], p["b"]), start, np.ones((2, 1), dtype))
+    x, y = np.full((1, 1), gap, dtype), np.full((1, 1), -99.0, dtype)
+    result = gb.backward(net, losses.L1Loss("sum"), x, y, q.DiagHessian())
+    share, other = 1 / (1 + np.exp(-gap)), 1 / (1 + np.exp(gap))
+    np.testing.assert_allclose([result.gradient["a"][0], result.gradient["b"][0]], [share, other], rtol=1e-5)
+    for name in "ab":
+        np.testing.assert_allclose(result["diag_hessian"][name], [share * other], rtol=1e-5)

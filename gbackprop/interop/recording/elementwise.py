@@ -57,6 +57,11 @@ def beside(c: StepReader, *given: Any) -> list[str]:
     return [c.operand(each, ndim) for each in values]
 
 
+def wide(c: StepReader, node: str) -> str:
+    """Return a node in the shape of the output."""
+    return node if c.reading.shapes[node] == c.shape else c.op("broadcast_to", node, shape=c.shape)
+
+
 def join(row: str, with_number: Callable[..., str | None] | None = None) -> Reader:
     """Return a reader of a function of two inputs; `with_number` reads it if one of them is a number."""
 
@@ -103,9 +108,8 @@ def _power(c: StepReader, a: Any, b: Any) -> str:
     if exponents is None or not exponents.ndim or not isinstance(a, Value) or a.constant is not None:
         return join("pow", _powered)(c, a, b)
     base, _ = beside(c, a, b)
-    if c.reading.shapes[base] != c.shape:
-        base = c.op("broadcast_to", base, shape=c.shape)
-    return c.op("power", base, exponent=np.broadcast_to(exponents, c.out.shape).reshape(c.shape).astype("float64"))
+    exponents = np.broadcast_to(exponents, c.out.shape).reshape(c.shape).astype("float64")
+    return c.op("power", wide(c, base), exponent=exponents)
 
 
 def _larger(c: StepReader, x: str, n: float, left: bool) -> str:
@@ -118,9 +122,8 @@ def _smaller(c: StepReader, x: str, n: float, left: bool) -> str:
 
 def _soft(c: StepReader, a: Any, b: Any) -> str:
     if number(a) == 0 and isinstance(b, Value):
-        return layer(Softplus)(c, b)
-    difference = joined(c, "subtract", a, b)
-    return c.op("add", c.add(Softplus(), difference), c.operand(b, len(c.out.shape)))
+        return layer(lambda: Softplus(threshold=1000.0))(c, b)  # NumPy has no threshold; from there on e^(−x) is 0
+    return c.op("logsumexp", c.op("stack", *[wide(c, each) for each in beside(c, a, b)], axis=-1), axis=-1)
 
 
 def _truth(row: str) -> Reader:
