@@ -52,6 +52,12 @@ def test_a_saved_file_takes_weights(tmp_path):
         assert done.returncode == 0, done.stderr
 
 
+def test_the_head_says_whether_samples_have_weights():
+    y = TARGETS[loss := next(iter(TARGETS))]
+    heads = [str(gb.program(network(), loss, X, y, **options)) for options in ({"sample_weight": W}, {})]
+    assert ["a weight wₙ for each sample, which ℓₙ contains" in " ".join(head.split()) for head in heads] == [True, False]
+
+
 def test_errors():
     y = TARGETS[loss := next(iter(TARGETS))]
     net = network()
