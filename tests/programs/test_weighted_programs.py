@@ -54,8 +54,9 @@ def test_a_saved_file_takes_weights(tmp_path):
 
 def test_the_head_says_whether_samples_have_weights():
     y = TARGETS[loss := next(iter(TARGETS))]
-    heads = [str(gb.program(network(), loss, X, y, **options)) for options in ({"sample_weight": W}, {})]
-    assert ["a weight wₙ for each sample, which ℓₙ contains" in " ".join(head.split()) for head in heads] == [True, False]
+    for options in ({"sample_weight": W}, {}):
+        head = " ".join(str(gb.program(network(), loss, X, y, **options)).split())
+        assert ("a weight wₙ for each sample, which ℓₙ contains" in head) == bool(options)
 
 
 def test_errors():
