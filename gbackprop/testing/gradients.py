@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from math import factorial
@@ -151,18 +151,13 @@ def _descended(subject: Subject, point: Arrays) -> Arrays:
         g, value = subject.gradient(point), subject.value(point)
         norm, size = (sum(np.sum(a**2) for a in each.values()) ** 0.5 or 1.0 for each in (g, point))
         first = first or norm
-        shares = 0.3 ** np.arange(1, 8) * size / norm if norm > 0.1 * first else ()
-        point = next(_lower(subject, point, g, value, shares), point)
+        for share in 0.3 ** np.arange(1, 8) * size / norm if norm > 0.1 * first else ():
+            moved = {name: (p - share * g[name]).astype(p.dtype) for name, p in point.items()}
+            with suppress(Exception):  # beyond where f is defined
+                if subject.value(moved) < value:
+                    point = moved
+                    break  # the longest of them
     return point
-
-
-def _lower(subject: Subject, point: Arrays, g: Arrays, value: float, shares: Iterable[float]) -> Iterator[Arrays]:
-    """Yield the points at shares of the gradient downhill at which f is less than a value."""
-    for share in shares:
-        moved = {name: (p - share * g[name]).astype(p.dtype) for name, p in point.items()}
-        with suppress(Exception):  # beyond where f is defined
-            if subject.value(moved) < value:
-                yield moved
 
 
 # -------------------------------------------------------------------------------------------------------- one parameter

@@ -297,10 +297,7 @@ class Expressions:
         return all(self._is_done(user, last) for user in self.users[step.results[0]])
 
     def _copies(self, step: TapeStep) -> bool:
-        """Return whether an index takes numbers out into an array of its own: one with an array in it does.
-
-        A single number that was computed makes a view, as any other.
-        """
+        """Return whether an index makes an array of its own: one with an array in it does, one with a number a view."""
         return step.name == "getitem" and any(self.tape.values[each].ndim for each in refs(step.args[1:]))
 
     def _constant(self, value: np.ndarray) -> ast.expr:
