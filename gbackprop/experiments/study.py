@@ -213,7 +213,8 @@ class _Study:
         for spec, note in notes:
             if note:
                 forecast.learn(spec, note.recent, note.seconds)
-            work.append((spec, (spec.epochs or 0) - (note.done if note else 0)))
+            done = note.done if note else 0
+            work.append((spec, (spec.epochs or 0) - done))
         specs = self.protocol.specs(self.results)
         statuses = Counter(self.results[spec].status if spec in self.results else "pending" for spec in specs)
         for spec in specs:

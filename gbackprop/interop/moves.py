@@ -167,7 +167,7 @@ def scattered(call: FunctionCall) -> str:
     whole, dim = call.layout, call.given["dim"] % len(call.layout.shape)
     if dim == whole.axis:
         start, stop = call.given.get("start"), call.given.get("end")
-        if start in (None, 0) and (stop is None or stop > 2**62):
+        if "index" not in call.given and start in (None, 0) and (stop is None or stop > 2**62):
             return call.place(call.src).name
         raise UnsupportedError(f"{MIXED}, got some of the samples")
     size = whole.shape[dim]

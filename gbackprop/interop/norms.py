@@ -39,15 +39,12 @@ def norm(call: FunctionCall, kind: Callable[[bool], Layer], over: int | None = N
 def layer_norm(call: FunctionCall) -> str:
     """Return a LayerNorm."""
     size, bias = tuple(call.normalized_shape), call.given.get("bias") is not None
-    if call.place(call.input).layout.axis is not None:
-        call.place(call.input).layout.axes_of(range(-len(size), 0))
     return norm(call, lambda affine: layers.LayerNorm(size, call.eps, affine, bias or not affine), len(size))
 
 
 def rms_norm(call: FunctionCall) -> str:
     """Return an RMSNorm."""
     size = tuple(call.normalized_shape)
-    call.place(call.input).layout.axes_of(range(-len(size), 0))
     return norm(call, lambda affine: layers.RMSNorm(size, call.eps, affine), len(size))
 
 

@@ -101,7 +101,7 @@ class ClassWeights(Loss):
             raise ValueError(f"{name}: expected probabilities in [0, 1], got {high if low >= 0 else low}")
         low, high = bounds(target.sum(1))
         if not 1 - SUM_TOLERANCE <= low <= high <= 1 + SUM_TOLERANCE:
-            worst = low if 1 - low > high - 1 else high
+            worst = max(low, high, key=lambda total: abs(1 - total))
             raise ValueError(f"{name}: expected probabilities of the classes that sum to 1, got the sum {worst}")
 
     # ---------------------------------------------------------------------------------------------------------- scale

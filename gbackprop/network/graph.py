@@ -123,7 +123,7 @@ def _ordered(inputs: dict[str, tuple[str, ...]]) -> list[str]:
 def _fits(node: Sequence[Any]) -> bool:
     """Return whether a node has names of inputs, or a layer that takes none."""
     try:
-        _bind(node[0], node[1:2])
+        _bind(node[0], ())
     except TypeError:
         return len(node) > 1
     return True

@@ -224,8 +224,8 @@ def _beyond(got: Any, want: Any, rounding: Any) -> Any:
     if isinstance(got, Mapping) and isinstance(want, Mapping):
         of = rounding if isinstance(rounding, Mapping) else dict.fromkeys(want, rounding)
         return {name: _beyond(got[name], want[name], of.get(name, 0.0)) for name in want}
-    if got is None or want is None:
-        return got
+    if want is None:  # and so is what was got: the sides have the same shapes
+        return None
     got, want = asnumpy(got), asnumpy(want)
     return np.where(np.abs(got - want) <= rounding, want, got)
 

@@ -156,7 +156,7 @@ def _descended(subject: Subject, point: Arrays) -> Arrays:
             with suppress(Exception):  # beyond where f is defined
                 if subject.value(moved) < value:
                     point = moved
-                    break
+                    break  # the longest of them
     return point
 
 

@@ -74,8 +74,9 @@ def check_layer(
         A row for each claim, from `forward` to what rests on it. What the layer raises becomes a row.
     """
     generator, x = np.random.default_rng(rng), one_batch(layer, x)
-    if isinstance(x, tuple) and len(x) > 1:
-        inputs = [asnumpy(part) for part in x]
+    inputs = [asnumpy(part) for part in x] if isinstance(x, tuple) else [x]
+    x = inputs[0]
+    if len(inputs) > 1:
         layer, x = Flat(layer, [part.shape[1:] for part in inputs]), side_by_side(inputs)
 
     def check(claims: Claims, subject: Layer, rng: np.random.Generator) -> None:

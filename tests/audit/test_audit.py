@@ -12,7 +12,7 @@ from test_audit_command import audit
 
 import gbackprop as gb
 from gbackprop import layers, losses
-from gbackprop.layers import AvgPool2d, Layer, Sigmoid, Tanh
+from gbackprop.layers import AvgPool2d, Elementwise, Layer, Sigmoid, Tanh
 from gbackprop.network.container import Container
 from gbackprop.testing import cases
 from gbackprop.testing.audit import command
@@ -283,3 +283,25 @@ def test_an_inherited_reduction_names_what_it_sums_over():
     where = place(ShiftsWrongly(), "b.square", {"b": WrongDefinition()})
     line = WrongDefinition.per_sample.__code__.co_firstlineno
     assert f"line {line}, in WrongDefinition.per_sample (square is inherited, and sums over it)" in str(where)
+
+
+class Root(Elementwise):
+    """√x, which is defined for what a Softplus gives, and not for what it takes."""
+
+    def value(self, x):
+        return np.sqrt(x)
+
+    def first(self, x, y):
+        return 0.5 / y
+
+    def second(self, x, y):
+        return -0.25 / y**3
+
+
+def test_a_layer_of_a_network_is_audited_at_what_the_layers_before_it_give():
+    network = gb.Sequential(layers.Softplus(), Root(), rng=0)
+    x, y = np.random.default_rng(0).standard_normal((2, 3, 4))
+    for finding in Auditor(pictures=True).network(network, losses.MSELoss(), x, y)[:2]:
+        finding.report.assert_ok()
+        assert finding.pictures
+        assert all(np.isfinite(picture.got).all() for picture in finding.pictures)

@@ -18,10 +18,11 @@ import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop.layers import Elementwise, Layer, Linear
 from gbackprop.testing.audit.drawing import LEVELS, STRENGTHS
-from gbackprop.testing.audit.findings import Auditor
+from gbackprop.testing.audit.findings import Auditor, Finding
 from gbackprop.testing.audit.page import LONGEST, _source, page
 from gbackprop.testing.audit.style import COLORED
 from gbackprop.testing.audit.where import Source
+from gbackprop.testing.report import Report, Row
 
 NASTY = "</style><script>alert('\"')</script><img src=https://evil.example/x onerror=alert(1)>&amp;"
 VOID = ("br", "meta")
@@ -226,6 +227,12 @@ def test_a_picture_shows_what_its_row_found(findings):
         assert shown.error.max() == pytest.approx(row.error, rel=1e-6)
         if row.failed:
             assert (shown.got[shown.worst], shown.want[shown.worst]) == pytest.approx((row.got, row.want))
+
+
+def test_claims_that_were_not_judged_are_counted_if_there_are_any(text):
+    assert re.search(r"\d+ hold, \d+ fail, [1-9]\d* not judged or not given</p>", text)
+    judged = Finding("layer", Report("all", [Row(verdict, "f", verdict=verdict) for verdict in ("ok", "FAILED")]))
+    assert "2 claims on 1 subject: 1 hold, 1 fail</p>" in page([judged], "command")
 
 
 def test_what_was_got_and_expected_is_drawn_where_it_differs(findings, parsed):

@@ -9,7 +9,14 @@ import pytest
 
 from gbackprop import layers, losses
 from gbackprop.network import Sequential
-from gbackprop.testing.audit.drawing import describe, difference_classes, difference_legend, drawing, value_classes
+from gbackprop.testing.audit.drawing import (
+    describe,
+    difference_classes,
+    difference_legend,
+    drawing,
+    heading,
+    value_classes,
+)
 from gbackprop.testing.audit.markup import Markup, join, tag
 from gbackprop.testing.audit.picture import Axis, Picture, _worst_sample, layer_pictures, loss_pictures
 from gbackprop.testing.cases import ALL_LAYERS
@@ -99,6 +106,13 @@ def test_differences_go_by_the_size_of_the_outputs(size):
         assert each.tight
         assert each.oracle == "central differences"
         assert each.tolerance < 1e-6
+
+
+def test_a_drawing_says_whether_it_is_of_what_was_got_or_of_the_difference():
+    shown = picture(np.eye(2), 2 * np.eye(2))
+    words = {side: heading(shown, side) for side in ("got", "expected", "difference")}
+    assert words == {"got": "J, got", "expected": "J, expected", "difference": "|difference| of J"}
+    assert all(f">{text}</title>" in drawing(shown, side, "p") for side, text in words.items())
 
 
 def test_colors_are_decades():

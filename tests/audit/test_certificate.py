@@ -200,8 +200,14 @@ def test_other_arguments_are_refused():
         certify("tanh")
     with pytest.raises(ValueError, match="low, high: expected two finite numbers in order"):
         certify(layers.Tanh(), 1.0, 1.0)
-    with pytest.raises(ValueError, match="ulps: expected a number above 0"):
-        certify(layers.Tanh(), ulps=0)
+    for ulps in (0, -1, float("nan")):
+        with pytest.raises(ValueError, match="ulps: expected a number above 0"):
+            certify(layers.Tanh(), ulps=ulps)
+
+
+@pytest.mark.parametrize("ulps", [0.5, 1])
+def test_what_is_exact_is_certified_to_less_than_an_ulp(ulps):
+    assert "certified" in str(certify(layers.ReLU(), ulps=ulps)).splitlines()[0]
 
 
 def test_without_sympy_the_extra_is_named(monkeypatch):

@@ -111,6 +111,32 @@ def test_each_kind_of_network_is_written_down(name, asked, ran, monkeypatch):
     common.assert_same(found, swept(monkeypatch, network, CE, other, labels, *asked, rng=2), 0)
 
 
+TWICE = {
+    "lstm": ([gb.LSTM(4, 4), gb.LSTM(4, 4), layers.Flatten(), layers.Linear(12, 3)], (3, 4)),
+    "pools": ([gb.Sum(gb.Sequential(layers.ReLU(), layers.MaxPool2d(3, 1, 1)), layers.MaxPool2d(3, 1, 1)),
+               layers.Flatten(), layers.Linear(32, 3)], (2, 4, 4)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_layers_of_one_kind_and_shape_are_written_down_with_arrays_of_their_own(name, ran, monkeypatch):
+    parts, shape = TWICE[name]
+    network, x = gb.Sequential(*parts, rng=0), RNG.standard_normal((6, *shape)).astype("float32")
+    for each in (x, 2 * x):
+        found = gb.backward(network, CE, each, Y, q.BatchGrad())
+    assert ran == [found]
+    common.assert_same(found, swept(monkeypatch, network, CE, 2 * x, Y, q.BatchGrad()), 0)
+
+
+def test_a_table_of_fewer_rows_than_the_network_has_outputs_is_written_down(ran, monkeypatch):
+    network = gb.Sequential(layers.Embedding(2, 2), layers.Flatten(), layers.Linear(16, 12), rng=0)
+    x, y = RNG.integers(0, 2, (6, 8)), 2 * Y
+    for rows in (x, 1 - x):
+        found = gb.backward(network, CE, rows, y, q.BatchGrad())
+    assert ran == [found]
+    common.assert_same(found, swept(monkeypatch, network, CE, 1 - x, y, q.BatchGrad()), 0)
+
+
 @pytest.mark.parametrize(("name", "asked"), EACH, ids=str)
 def test_arrays_in_an_arena_change_nothing_and_results_are_not_in_it(name, asked, ran, monkeypatch):
     monkeypatch.setattr(reused, "LEAST", 1)

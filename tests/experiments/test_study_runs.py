@@ -189,6 +189,12 @@ def test_notes_count_what_was_computed_now(tmp_path, monkeypatch):
         notes(Progress(4, 8, 0, 10))
 
 
+def test_an_epoch_of_one_step_is_done_after_it(tmp_path):
+    task = Task(RunSpec("mnist_logreg", "SGD", 0.1, epochs=8), tmp_path, tmp_path)
+    worker._Notes(task)(Progress(3, 8, 1, 1))
+    assert worker.read_note(task).done == 4
+
+
 # --- how long it takes ----------------------------------------------------------------------------
 
 
@@ -209,6 +215,21 @@ def test_the_time_left_is_that_of_all_epochs_to_come(tmp_path, monkeypatch):
     for state in states:
         done = sum(note.done for _, note in state.running if note)
         assert state.left == pytest.approx(3 * (state.total - state.ended) - done)
+
+
+def test_a_run_that_has_noted_nothing_has_all_its_epochs_to_come(tmp_path, monkeypatch):
+    monkeypatch.setattr(Forecast, "left", lambda self, work, slots: sum(epochs for _, epochs in work))
+    monkeypatch.setattr(study, "LOOK_EVERY", 0.001)
+    monkeypatch.setattr(study, "read_note", lambda task: None)
+    states = []
+
+    class Watching(Lines):
+        def update(self, state):
+            states.append(state)
+
+    run(tmp_path, view=Watching)
+    assert any(state.running for state in states)
+    assert all(state.left == 3 * (state.total - state.ended) for state in states)
 
 
 def test_time_left():

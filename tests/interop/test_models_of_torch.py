@@ -106,6 +106,23 @@ def test_a_call_on_a_modules_own_parameters_is_its_layer():
     assert squeezed["norm"] == repr(layers.BatchNorm2d(4))
 
 
+def test_a_product_of_matrices_is_a_layer_of_two_inputs_only_where_both_belong_to_a_sample():
+    x = torch.rand(3, 2, 4, 4)
+    assert "MatMul()" in made(Stacked(lambda m, x: x @ (m.weight * x)), x).values()
+    assert [*made(Stacked(lambda m, x: x @ m.weight), x).values()] == ["Parameter((2, 4, 4))", "Operation('matmul')"]
+
+
+class Stacked(torch.nn.Module):
+    """A function of x and of a stack of two matrices."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function, self.weight = function, torch.nn.Parameter(torch.rand(2, 4, 4))
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
 def test_a_parameter_with_two_uses_is_a_node_of_one_name():
     network = from_torch(MODELS["tied language model"][0](), torch.zeros(2, 5, dtype=torch.int64))
     names = ["encoder.weight", "rnn.weight_ih_l0", "rnn.weight_hh_l0", "rnn.bias_ih_l0", "rnn.bias_hh_l0"]

@@ -574,6 +574,16 @@ def test_a_fixed_batch_may_have_any_size_afterwards():
         assert (network(x) == x.reshape(5, 2, 6).transpose(0, 2, 1).reshape(5, 12)).all()
 
 
+@pytest.mark.parametrize(("sizes", "shape"), [
+    ((2, 3), (2, 3)), ((1, 3), (2, 3)), ((1, 2, 3), (2, 2, 3)), ((2, 2, 3), (2, 2, 3)),
+])  # fmt: skip
+def test_an_array_that_is_expanded_beside_a_fixed_batch_is_the_same_for_each_sample(sizes, shape):
+    """Also where it has one row, or an axis of features as long as the model's batch."""
+    w, x = a(1, 3), a(5, *shape[1:])
+    network = taken([("Expand", "w s", "e", {}), ("Mul", "x e", "y", {})], {"w": w, "s": np.array(sizes)}, shape)
+    np.testing.assert_allclose(network(x), x * w, rtol=1e-14)
+
+
 def test_the_example_gives_sizes_that_are_open():
     nodes = [("ReduceMean", "x a", "y", {"keepdims": 0})]
     arrays = {"a": np.array([1])}

@@ -330,6 +330,21 @@ REFUSED = {
     "products of samples": (doing(lambda m, x: x @ x.T @ x), f"{INNER}matmul: expected that each sample is mapped by"),
     "samples": (doing(lambda m, x: x[:2]), f"{INNER}slice: expected that each sample is mapped by itself"),
     "all samples but one": (doing(lambda m, x: x[1:]), f"{INNER}slice: expected that each sample is mapped by itself"),
+    "some samples replaced": (
+        doing(lambda m, x: torch.slice_scatter(x, x * m.weight, 0, 0, 200)),
+        f"{INNER}slice_scatter: expected that each sample is mapped by itself",
+    ),
+    "one sample replaced": (
+        doing(lambda m, x: torch.select_scatter(x * m.weight, m.weight, 0, 0) + x),
+        f"{INNER}select_scatter: expected that each sample is mapped by itself",
+    ),
+    "a norm over samples": (
+        doing(lambda m, x: F.layer_norm(x.T, (len(x),)).T),
+        f"{INNER}layer_norm: expected numbers that do not follow from the number of samples",
+    ),
+    "a norm over as many samples as are given": (
+        doing(lambda m, x: F.rms_norm(x.T, (3,)).T), "expected code for any number of samples, got code for one"
+    ),
     "a sum in half": (
         doing(lambda m, x: x.sum(1, keepdim=True, dtype=torch.half).float() + x), f"{INNER}sum: dtype: expected torch."
     ),

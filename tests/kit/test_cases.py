@@ -8,7 +8,9 @@ import re
 from collections import Counter, defaultdict
 from unittest.mock import patch
 
+from gbackprop.losses.bit_weights import BitWeights
 from gbackprop.testing.cases import ALL_LAYERS, LAYERS, LOSSES, NETWORKS
+from gbackprop.testing.cases.loss_rows import targets
 from gbackprop.testing.cases.sequences import SEQUENCES
 
 ELSEWHERE = {
@@ -61,3 +63,11 @@ def test_no_two_rows_are_equal():
     rows = [f"{row.loss()!r} on {row.shape}, {row.soft}" for row in LOSSES] + [*map(str, ALL_LAYERS)]
     rows += [f"{row.make()!r}, {row.loss!r} on {row.batch_shape}" for row in NETWORKS]
     assert [row for row, count in Counter(rows).items() if count > 1] == []
+
+
+def test_targets_of_bits_are_0_and_1_and_what_is_between():
+    for row in LOSSES:
+        if issubclass(row.kind, BitWeights):
+            found = targets(row.kind(), (64, 4), 0)
+            assert {*found[(found == 0) | (found == 1)].tolist()} == {0, 1}
+            assert 0.2 < ((found > 0) & (found < 1)).mean() < 0.8

@@ -12,6 +12,7 @@ from gbackprop import Sequential, layers, losses
 from gbackprop.testing import check_layer, check_loss
 from gbackprop.testing.cases.loss_rows import targets
 from gbackprop.testing.estimates import _total
+from gbackprop.testing.report import Row
 from gbackprop.testing.samples import near
 from gbackprop.testing.setting import CheckedNetwork
 
@@ -159,3 +160,15 @@ def test_a_batch_of_labels_is_never_ignored_as_a_whole():
     labels = [targets(losses.CrossEntropyLoss(ignore_index=1), (2, 2), seed) for seed in range(40)]
     assert not any((each == 1).all() for each in labels)
     assert any((each == 1).any() for each in labels)
+
+
+def test_a_row_gives_the_error_in_words_where_numbers_were_compared():
+    raised = Row("is Jᵀ", "mjp", "complex step", verdict="FAILED", problem="raised ValueError")
+    assert raised.explain() == "mjp: is Jᵀ: FAILED: raised ValueError"
+    off = Row("is Jᵀ", "mjp", "complex step", 6, 0.5, 1e-9, "FAILED")
+    assert off.explain() == "mjp: is Jᵀ: FAILED: error 5.0e-01, allowed 1e-09, against complex step"
+
+
+def test_a_tuple_of_one_batch_is_that_batch():
+    for layer, x in ((layers.Conv1d(2, 3, 2), RNG.standard_normal((3, 2, 5))), (layers.Linear(4, 2), X)):
+        assert check_layer(layer, (x,), 0).rows == check_layer(layer, x, 0).rows

@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
+from gbackprop.layers import Tanh
+from gbackprop.testing.claims import MOVED
 from gbackprop.testing.differences import REAL_STEP, derivative
 from gbackprop.testing.points import rounding_of_values, size_of, smooth
+from gbackprop.testing.rounded import round_products
 
 
 def test_two_extrapolations_leave_an_error_of_sixth_order():
@@ -81,3 +84,13 @@ def test_points_are_moved_to_where_a_function_is_defined(seed):
         found, jacobian = smooth(np.log, x, where, np.random.default_rng(seed))
     assert (found > 0).all()
     assert np.isfinite(jacobian.values).all()
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_products_are_rounded_by_a_share_of_the_columns_that_they_multiply(scale):
+    layer, (x, g) = Tanh(), np.random.default_rng(0).standard_normal((2, 1, 50))
+    _, saved = layer.forward(x)
+    want = layer.mjp(saved, scale * g[None])
+    round_products([layer], np.random.default_rng(1), 1e-9)
+    error, size = np.abs(layer.mjp(saved, scale * g[None]) - want).max(), scale * np.abs(g).max()
+    assert 0.9 * MOVED * 1e-9 * size < error <= MOVED * 1.001e-9 * size

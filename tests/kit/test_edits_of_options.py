@@ -1,6 +1,6 @@
 """Edits of options, parameters, layers and methods of a subject, by name."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -9,9 +9,9 @@ import gbackprop as gb
 from gbackprop import layers as L
 from gbackprop import losses
 from gbackprop.calculus.layer import leaves_of
-from gbackprop.testing.diagnosis.arguments import ARRAYS, of_arrays
+from gbackprop.testing.diagnosis.arguments import ARRAYS, of_arrays, of_definitions
 from gbackprop.testing.diagnosis.care import CARE, DRAWS, of_care
-from gbackprop.testing.diagnosis.options import of_leaves, of_options
+from gbackprop.testing.diagnosis.options import of_leaves, of_options, with_option
 from gbackprop.testing.loss_probe import LossProbe
 from gbackprop.testing.probe import Probe
 
@@ -179,3 +179,49 @@ def test_other_rules_for_the_shape_of_the_output():
         words = "axis 0 of its result were " + rule.format("the input's axis 0", "dim")
         assert found[words] == (1.2, (size,)), words
     assert list(of_care("output_shape", None)) != []
+
+
+@dataclass(frozen=True)
+class Frozen:
+    a: float
+
+
+class Guarded:
+    """An option that is written to through a property, which keeps its square."""
+
+    def __init__(self, a):
+        self.a = a
+
+    @property
+    def a(self):
+        return self.square**0.5
+
+    @a.setter
+    def a(self, value):
+        self.square = value**2
+
+
+@pytest.mark.parametrize("kind", [Frozen, Guarded])
+def test_an_option_is_changed_in_a_copy_however_it_is_kept(kind):
+    subject = kind(2.0)
+    assert (with_option("a", 3.0, subject).a, subject.a) == (3, 2)
+
+
+SQUARES = {
+    "batch_square": {"": "ᵥ"}, "square": {"Σₙ ": "ᵥ", "Σᵥ ": "ₙ", "": "ᵥₙ"},
+    "square_norm": {"Σᵢ ": "ᵥ", "Σᵥ ": "ᵢ", "": "ᵥᵢ"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", SQUARES)
+def test_a_sum_of_squares_may_have_been_the_square_of_a_sum_over_each_of_its_axes(method):
+    each, weights, axes = RNG.standard_normal((2, 3, 4)), RNG.standard_normal((2, 3, 1)), {"ᵥ": 0, "ₙ": 1, "ᵢ": 2}
+    found = {words: change for _, words, change in of_definitions((method, np.sum)) if "²" in words}
+    wanted = {f"it were {outer}(Σ{inner} {sign}Jᵀg)²": (outer[1:-1], inner, sign)
+              for outer, inner in SQUARES[method].items() for sign in ("s ", "")}  # fmt: skip
+    assert found.keys() == wanted.keys()
+    for words, (outer, inner, sign) in wanted.items():
+        *_, define = found[words]((method, np.sum))
+        square = (each * (weights if sign else 1)).sum(tuple(axes[name] for name in inner), keepdims=True) ** 2
+        want = square.sum(tuple(axes[name] for name in outer), keepdims=True)
+        np.testing.assert_allclose(np.ravel(define(each, weights)), np.ravel(want), rtol=1e-12)

@@ -67,6 +67,10 @@ class Slips:
     def forgotten_option(self, x, g):
         return g * np.exp(x) - g * x
 
+    def number_for_an_option(self, x, g):
+        share = self.tau
+        return 0.5 * g + share * x
+
     def precedence(self, x, g):
         return x / g + self.tau
 
@@ -290,6 +294,7 @@ class Others:
 FOUND = {
     "forgotten_option": (lambda s, x, g: g * np.exp(x) - s.beta * g * x,
                          "`return g * np.exp(x) - g * x` were `return g * np.exp(x) - g * (self.beta * x)`"),
+    "number_for_an_option": (lambda s, x, g: s.tau * (g + x), "were `return self.tau * g + share * x`"),
     "precedence": (lambda s, x, g: x / (g + s.tau), "`return x / g + self.tau` were `return x / (g + self.tau)`"),
     "option_in_one_term": (lambda s, x, g: s.beta * x + g**2 * np.tanh(s.tau * x), "np.tanh(x * self.tau)"),
     "other_method": (lambda s, x, g: g * logistic(s.scaled(x)),

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from functools import partial
 from random import Random
 
 import numpy as np
@@ -15,7 +16,7 @@ from gbackprop.calculus.layer import leaves_of
 from gbackprop.layers import Elementwise, Layer
 from gbackprop.testing import strategies
 from gbackprop.testing.cases.branches import JOINS
-from gbackprop.testing.graphs import graph_problems
+from gbackprop.testing.graphs import graph_problems, maps
 from gbackprop.testing.shape_strategies import OVER_AXES, instance_norms, max_pools
 from gbackprop.testing.strategies import OF_ANY, layer_cases, loss_cases, problems
 
@@ -146,3 +147,20 @@ def test_the_kit_needs_neither_hypothesis_nor_pytest():
         "check_layer(Linear(2, 2), numpy.ones((2, 2))).assert_ok()"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@st.composite
+def pairs(draw):
+    """A layer that may be shared, and one that is drawn beside it."""
+    shared = layers.Linear(3, 3)
+    return shared, draw(maps((3,), [shared]))
+
+
+def test_beside_a_layer_that_may_be_shared_all_kinds_are_drawn():
+    find(pairs(), lambda pair: pair[1] is pair[0], settings=MANY, random=Random(0))
+    for kind in (layers.Linear, Elementwise, layers.Softmax, layers.Identity):
+        find(pairs(), partial(has_another, kind), settings=MANY, random=Random(0))
+
+
+def has_another(kind, pair):
+    return isinstance(pair[1], kind) and pair[1] is not pair[0]

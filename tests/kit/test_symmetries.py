@@ -17,6 +17,7 @@ from gbackprop.calculus.signals import GRADIENT
 from gbackprop.engine.forms import linear as linear_forms
 from gbackprop.testing import check_symmetries
 from gbackprop.testing.cases import NETWORKS
+from gbackprop.testing.symmetries import Noise
 from gbackprop.testing.symmetries_table import SYMMETRIES
 
 NAMED = {str(fault): fault for fault in FAULTS}
@@ -188,3 +189,25 @@ def test_the_network_stays_as_it_is_and_nonsense_is_a_row():
     assert not check_symmetries(network, losses.CrossEntropyLoss(), x[:, :4], y).ok
     assert not check_symmetries(network, None, x, y).ok
     assert len({each.name for each in SYMMETRIES}) == len(SYMMETRIES) == 20
+
+
+def test_a_loss_of_bits_is_written_as_one_of_classes_whatever_the_shape_of_the_outputs():
+    network = gb.Sequential(layers.Linear(4, 6), layers.Tanh(), layers.Unflatten(1, (2, 1, 3)), rng=0, dtype="float64")
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((5, 4)), rng.integers(0, 2, (5, 2, 1, 3)).astype("float64")
+    rows = check_symmetries(network, losses.BCEWithLogitsLoss(), x, y).rows
+    found = {row.method: row.verdict for row in rows if row.claim == "the loss written as another"}
+    assert [found[name] for name in ("backward", "BatchGrad", "DiagGGN", "DiagHessian")] == ["ok"] * 4
+
+
+ENTRIES = np.ones(1000)
+ENTRIES[:2] = 1.01, 0.9905  # as a whole they are nearly right
+
+
+@pytest.mark.parametrize(("moves", "got"), [((0.0, 0.0), ENTRIES), ((0.1, 0.0), 1.0001 * np.ones(1000))])
+def test_what_is_off_is_found_by_entry_or_as_a_whole_by_what_is_allowed_for_each(moves, got):
+    """Single entries beyond their tolerance, or all by a factor, where rounding moves single ones more."""
+    quantity, noise = q.BatchGrad(), object.__new__(Noise)
+    noise.eps, noise.tolerance, noise.found = 1e-16, 1e-5, {id(quantity): {"w": np.array(moves)}}
+    found = noise.compared(quantity, ({"w": got}, {"w": np.ones(1000)}), "the same before")
+    assert np.max(np.abs(found.got["w"] - found.want["w"])) > found.tolerance

@@ -69,6 +69,8 @@ BATCHES = {
     "labels of too many axes": (CE(), Y[:, None], ["y of CrossEntropyLoss", "(4,)", "(4, 1)"]),
     "probabilities of too few classes": (CE(), Q[:, :2], ["y of CrossEntropyLoss", "(4,", "(4, 2)"]),
     "probabilities that sum to 2": (CE(), 2 * Q, ["y of CrossEntropyLoss", "sum to 1", "2.0"]),
+    "a sum further below 1 than another is above": (
+        CE(), np.array([[0.25, 0.25, 0], [1, 0.25, 0], [1, 0, 0], [1, 0, 0]]), ["sum to 1", "got the sum 0.5"]),
     "probabilities that sum to 0": (CE(), 0 * Q, ["y of CrossEntropyLoss", "sum to 1", "0.0"]),
     "probabilities that sum to 0.5 and 2": (
         CE(), np.array([[0.25, 0.25, 0], [1, 1, 0], [1, 0, 0], [1, 0, 0]]), ["sum to 1", "got the sum 2.0"]),

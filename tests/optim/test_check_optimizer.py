@@ -10,6 +10,7 @@ from gbackprop import layers
 from gbackprop import quantities as q
 from gbackprop.optim import SGD, Adam, Optimizer, Preconditioned
 from gbackprop.testing import check_optimizer
+from gbackprop.testing.optimizers import STEPS
 
 
 def sgd(p, g, state, step, lr, momentum, nesterov):
@@ -209,13 +210,24 @@ class ForgetsToCount(Own):
         self._steps = min(self._steps, 2)
 
 
+class DoublesParametersAtLast(Own):
+    rule = None
+
+    def step(self, result):
+        super().step(result)
+        for _, layer in self.network.named_layers():
+            if layer.drawn and self.steps == STEPS:  # in float64 these are the arrays themselves
+                layer.drawn = {name: np.asarray(value, "float64") for name, value in layer.drawn.items()}
+
+
 FAULTS = [
     (NoCorrection, "_update", "the rule"), (OneLate, "_update", "the rule"), (EpsInside, "_update", "the rule"),
     (NoRoot, "_update", "the rule"), (SharedByShape, "_update", "share nothing"),
     (CountsParameters, "_update", "share nothing"), (TimesLr, "step", "proportional"), (Doubles, "step", "float32"),
     (OfTheClass, "_update", ""), (InPlace, "step", "failed"), (NotInTheState, "load_state_dict", "without a break"),
     (GivesItsArrays, "load_state_dict", "without a break"), (WritesToTheGradient, "step", "writes to nothing"),
-    (MovesAll, "step", "frozen"), (ForgetsToCount, "step", "counts"),
+    (MovesAll, "step", "frozen"), (DoublesParametersAtLast, "step", "float32"),
+    (ForgetsToCount, "step", "counts"),
 ]  # fmt: skip
 
 

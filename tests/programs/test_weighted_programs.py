@@ -52,6 +52,13 @@ def test_a_saved_file_takes_weights(tmp_path):
         assert done.returncode == 0, done.stderr
 
 
+def test_the_head_says_whether_samples_have_weights():
+    y = TARGETS[loss := next(iter(TARGETS))]
+    for options in ({"sample_weight": W}, {}):
+        head = " ".join(str(gb.program(network(), loss, X, y, **options)).split())
+        assert ("a weight wₙ for each sample, which ℓₙ contains" in head) == bool(options)
+
+
 def test_errors():
     y = TARGETS[loss := next(iter(TARGETS))]
     net = network()

@@ -206,8 +206,17 @@ def counted(self, x):
     return x * (some + some) + (x > 0)[:, :, None].sum((1, 2))[:, None]
 
 
+def one_row_seen(self, x):
+    y = np.exp(x)
+    row = y[x[:, 0].argmax()]  # a view, though of a place that was computed
+    wave = row * np.sin(row)
+    y = y + 0
+    y[:] = 2 * wave
+    return y + row + wave
+
+
 TURNED = [
-    written_below, counted,
+    written_below, counted, one_row_seen,
     lambda self, x: x * x[:, 0].transpose(0)[:, None],
     lambda self, x: x.reshape(4, 2, 3).transpose(0, -2, -1).reshape(4, 6),
     lambda self, x: x.T.transpose(1, 0),
@@ -221,3 +230,35 @@ def test_axes_in_any_form_and_numbers_changed_in_place(function, options):
     net, loss = chain(Own(function), layers.Linear(6, 3)), losses.CrossEntropyLoss()
     got, want = gb.program(net, loss, X, Y, **options)(-X, Y), gb.reference(net, loss, -X, Y)
     np.testing.assert_allclose(got.gradient["1.weight"], want.gradient["1.weight"], rtol=1e-12)
+
+
+def all_rows_taken(x):
+    y = np.exp(x)
+    rows = y[np.argsort(x[:, 0])]
+    rows = rows * np.sin(rows)
+    y[0] = rows[0]
+    return y
+
+
+def some_rows_seen(x):
+    y = np.exp(x)
+    rows = y[1:]
+    rows = rows * np.sin(rows)
+    y[0] = rows[0]
+    return y
+
+
+@pytest.mark.parametrize(("function", "copies"), [(all_rows_taken, 0), (some_rows_seen, 1)])
+def test_an_array_is_copied_before_it_is_written_to_where_a_view_of_it_is_left(function, copies):
+    net, loss = chain(Own(lambda self, x: function(x)), layers.Linear(6, 3)), losses.CrossEntropyLoss()
+    program = gb.program(net, loss, X, Y)
+    assert program.source.count("np.copy(") == copies
+    np.testing.assert_allclose(program(-X, Y).loss, gb.reference(net, loss, -X, Y).loss, rtol=1e-13)
+
+
+def test_an_axis_is_left_out_of_a_sum_whether_it_is_given_by_place_or_by_name():
+    loss, sources = losses.CrossEntropyLoss(), []
+    for function in (lambda self, x: x[:, :, None].sum(2), lambda self, x: x[:, :, None].sum(axis=2)):
+        sources.append(gb.program(chain(Own(function), layers.Linear(6, 3)), loss, X, Y).source)
+    assert sources[0] == sources[1]
+    assert "None].sum" not in sources[0]

@@ -11,7 +11,7 @@ import gbackprop as gb
 from gbackprop import quantities as q
 from gbackprop.__main__ import main
 from gbackprop.testing.errors import relative_error
-from gbackprop.testing.golden import KINDS, PASS_KEYS, FolderReport, build, check_case, check_folder
+from gbackprop.testing.golden import KINDS, PASS_KEYS, Cell, FolderReport, build, check_case, check_folder
 
 TESTS = Path(__file__).parents[1]
 FILES = sorted((TESTS / "golden").glob("*.npz"))
@@ -214,3 +214,8 @@ def test_both_engines_agree_on_every_cell(file, monkeypatch):
     report = FolderReport(1e-8, check_case(file.stem, load(file), "float64"))
     assert report.passed == report.total
     assert compared
+
+
+def test_an_error_of_the_tolerance_passes_and_one_that_is_no_number_does_not():
+    cells = [Cell("case", "quantity", error) for error in (0.0, 1e-300, np.nan)]
+    assert [FolderReport(tolerance, cells).passed for tolerance in (0.0, 1e-300)] == [1, 2]

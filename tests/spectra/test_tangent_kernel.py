@@ -46,6 +46,14 @@ def test_no_jacobian_of_a_linear_layer_is_formed(monkeypatch):
     np.testing.assert_allclose(ntk(net, x, x), want, atol=1e-12)
 
 
+@pytest.mark.parametrize("uses", [2, 3])
+def test_the_jacobian_of_a_shared_parameter_is_the_sum_over_its_uses(uses):
+    shared = [layers.Linear(4, 4), layers.Tanh()] * uses
+    net, x = gb.Sequential(*shared, layers.Linear(4, 2), rng=0, dtype="float64"), X[:, 0, 0]
+    J = gb.operators.Jacobian(net, x).to_dense()
+    np.testing.assert_allclose(ntk(net, x).reshape(14, 14), J @ J.T, atol=1e-12)
+
+
 def only_biases(jacobian, mat):
     assert not isinstance(jacobian, Outer)
     each = jacobian.per_sample(mat).swapaxes(0, 1)

@@ -60,6 +60,8 @@ CONVOLUTIONS = {
                  {"kernel_size": 3, "dilation": 2}),
     "one axis": (lambda x, w, b: np.einsum("nclk,ock->nol", seen(x, 3, 2, axes=(2,)), w) + b[:, None],
                  {"kernel_size": 3, "stride": 2}),
+    "three axes": (lambda x, w, b: np.einsum("ncxyzijk,ocijk->noxyz", seen(x, 3, axes=(2, 3, 4)), w)
+                   + b[:, None, None, None], PLAIN),
     "without a bias": (lambda x, w: einsum(seen(x), w), {"kernel_size": 3, "bias": False}),
 }  # fmt: skip
 """By name: the function, and the layer's options."""
@@ -83,9 +85,9 @@ def problem(x_shape, w_shape):
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolutions_are_the_layer(name):
     function, options = CONVOLUTIONS[name]
-    dims = 1 if name == "one axis" else 2
+    dims = {"one axis": 1, "three axes": 3}.get(name, 2)
     x, w, b = problem((2, *(6,) * dims), (3, 2, *(3,) * dims))
-    kind = (layers.Conv1d, layers.Conv2d)[dims - 1]
+    kind = (layers.Conv1d, layers.Conv2d, layers.Conv3d)[dims - 1]
     chain = gb.Sequential(kind(2, 3, **options), layers.Tanh(), layers.Flatten(), dtype="float64")
     v = np.random.default_rng(1).standard_normal((chain(x.astype("float64")).shape[1], 2))
     last = layers.Linear(*v.shape, bias=False)

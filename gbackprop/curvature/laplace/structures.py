@@ -71,10 +71,11 @@ class Full:
         roots = np.concatenate([np.full(prod(shape), delta[name]) for name, shape in self.shapes.items()]) ** 0.5
         of_prior = like(roots, self.matrix)
         if least == max(delta.values()):
-            values, vectors = self._spectrum.beside(least / multiple)
-            return of_prior, 1 + multiple / least * values, vectors
-        values, vectors = spectrum_of(self.matrix / of_prior[:, None] / of_prior).beside(1 / multiple)
-        return of_prior, 1 + multiple * values, vectors
+            spectrum = self._spectrum
+        else:
+            least, spectrum = 1.0, spectrum_of(self.matrix / of_prior[:, None] / of_prior)
+        values, vectors = spectrum.beside(least / multiple)
+        return of_prior, 1 + multiple / least * values, vectors
 
     def logdet(self, multiple: float, delta: Precisions) -> float:
         with on_device_of(self.matrix):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from math import prod
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType
 from typing import Any, cast
@@ -122,7 +123,7 @@ class Statements:
     """
 
     def __init__(self, kind: type[Any]) -> None:
-        self.kind, self.made = kind, 0
+        self.kind, self.made = kind, count()
         self.lines: list[Statement] = []
         self.scope: dict[str, Any] = {}
         self.names: dict[Any, str] = {}  # of objects in the scope, which keeps them
@@ -136,10 +137,10 @@ class Statements:
         array.named = Named(name, memory, whole, plain(array).flags.c_contiguous, array.shape, array.dtype)
         return array
 
-    def do(self, function: Any, args: Sequence[Any], named: Any = None, out: Any = None, outputs: int = 0) -> Any:
+    def do(self, function: Any, args: Sequence[Any], named: Any = None, out: Any = None, into: Any = None) -> Any:
         """Call a function, and write that down; return its results, or `out`, into which it writes its result.
 
-        One that returns nothing may write into each array that it is given, a kernel into its last `outputs`.
+        One that returns nothing may write into each array that it is given, a kernel into those of `into`.
         """
         named = named or {}
         result = function(*plain(list(args)), **plain(named))
@@ -151,12 +152,12 @@ class Statements:
         given = list(inside([args, named], ModuleArray))
         arrays = []
         for each in found:
-            self.made += 1
             of = next((array.named for array in given if np.may_share_memory(plain(array), each)), None)
             if of is not None and not is_view:  # such as windows, which may have a number twice
                 of = replace(of, whole=False)
-            arrays.append(self.array(each, f"t{self.made}", of))
-        targets = [out] if out is not None else given[-outputs:] if outputs else given if result is None else []
+            arrays.append(self.array(each, f"t{next(self.made)}", of))
+        into = (given if result is None else []) if into is None else [*inside(into, ModuleArray)]
+        targets = [out] if out is not None else into
         written = {each.named.memory for each in targets}
         errors = {key: str(value) for key, value in np.geterr().items() if value != ERRORS[key]}
         made, value = [each.named for each in arrays], found[0] if function in CONSTANT and not given else None

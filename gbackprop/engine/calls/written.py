@@ -122,14 +122,14 @@ class WritingModule:
 
 
 class WritingKernels:
-    """A module whose functions, which write into arrays, are written down as calls."""
+    """A module whose functions, which write into their last arguments, are written down as calls."""
 
     def __init__(self, writer: Statements, functions: ModuleType) -> None:
         self.writer, self.functions = writer, functions
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(self.functions, name)
-        return lambda *args: self.writer.do(function, args, outputs=getattr(function, "outputs", 1))
+        return lambda *args: self.writer.do(function, args, into=args[-1])
 
 
 def writer_of(values: Any) -> Statements:

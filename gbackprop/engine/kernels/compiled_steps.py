@@ -7,7 +7,6 @@ Arrays are as in `gbackprop.layers.recurrent`: gates i, f, g, o in `gates` (T, 4
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -54,7 +53,7 @@ def _tanh(z: Any) -> Any:
     return z + z * s * (T3 + s * (T5 + s * (T7 + s * (T9 + s * T11)))) if s < SMALL * SMALL else np.copysign(large, z)
 
 
-@partial(compiled, outputs=3)
+@compiled
 def lstm_forward(a: np.ndarray, weight: np.ndarray, bias: np.ndarray, reverse: bool, saved: Saved) -> None:
     """Write the states and gates for inputs `a` (N, T, 4 H), W_hhᵀ of each gate (4, H, H) and b_hh (4, H)."""
     h, c, gates = saved

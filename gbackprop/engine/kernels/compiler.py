@@ -17,8 +17,8 @@ PATIENCE = 2.0
 """Seconds of compilation in one process after which a line says so."""
 
 
-def compiled(loop: Callable[..., None], outputs: int = 1) -> Callable[..., None]:
-    """Compile a loop at its first call for each kind of arrays, which takes seconds; it writes to its last `outputs`.
+def compiled(loop: Callable[..., None]) -> Callable[..., None]:
+    """Compile a loop at its first call for each kind of arrays, which takes seconds; it writes into its last argument.
 
     What is divided by 0 is infinite or NaN, as in NumPy.
 
@@ -33,7 +33,6 @@ def compiled(loop: Callable[..., None], outputs: int = 1) -> Callable[..., None]
         except OSError:  # the code is compiled, but could not be stored, on a full disk for instance; nothing has run
             fast(*arguments)
 
-    call.outputs = outputs  # type: ignore[attr-defined]
     return call
 
 

@@ -57,8 +57,7 @@ def move(c: StepReader, x: Value, *args: Any, **kwargs: Any) -> Any:
         return placed(c, x, x.places[places.ravel()])
     if c.step.name in TURNS:
         order = function(np.empty(range(len(x.shape))), *given, **named).shape
-        c.among(x)
-        c.whole = c.whole or order[:1] != (0,) or not x.batch
+        c.whole = order[:1] != (0,) or not x.batch
         ndim = len(order)
         return c.op("transpose", c.operand(x), axes=tuple(i - ndim for i in (order[1:] if c.plain else order)))
     c.among(x)

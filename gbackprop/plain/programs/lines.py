@@ -293,8 +293,12 @@ class Expressions:
         if known is None or len(step.results) > 1:
             return False
         if isinstance(known[0], ast.Name):
-            return step.name not in VIEWS or _copies(step)
+            return step.name not in VIEWS or self._copies(step)
         return all(self._is_done(user, last) for user in self.users[step.results[0]])
+
+    def _copies(self, step: TapeStep) -> bool:
+        """Return whether an index makes an array of its own: one with an array in it does, one with a number a view."""
+        return step.name == "getitem" and any(self.tape.values[each].ndim for each in refs(step.args[1:]))
 
     def _constant(self, value: np.ndarray) -> ast.expr:
         """Return an array as an expression, or as the name of one that is given."""
@@ -311,8 +315,3 @@ class Expressions:
 def _width(value: ast.expr) -> int:
     """Return the length of an expression in which each name has that of x_10: equal layers are written alike."""
     return len(re.sub(r"\b(t\d+|[A-Za-z]\w*_\w+)\b", "x_10", ast.unparse(value)))
-
-
-def _copies(step: TapeStep) -> bool:
-    """Return whether an index takes numbers out into an array of its own: one with an array in it does."""
-    return step.name == "getitem" and bool(refs((step.args[1:],)))

@@ -456,7 +456,7 @@ def _applied(side: int, names: Sequence[str], got: np.ndarray, want: np.ndarray,
     """Return got · a and expected · b of a factor; of a term its product, if there is any, and what is missing."""
     some = (got != 0) | (want != 0)
     if side >= 0:
-        factors = np.broadcast_arrays((some * 1.0, got, want)[side], *(views[name] for name in names))
+        factors = np.broadcast_arrays((some.astype(float), got, want)[side], *(views[name] for name in names))
         return np.prod(factors, 0), want - got
     a, b = (views[name] for name in names)
     if names[0] != "1" and ((b == 0) & some).any():

@@ -485,7 +485,8 @@ def _names(node: ast.AST) -> set[str]:
 
 def _is_option(text: str) -> bool:
     """Return whether an expression is an attribute."""
-    return text.startswith("self.") and text[5:].isidentifier()
+    owner, _, name = text.partition(".")
+    return owner == "self" and name.isidentifier()
 
 
 def _is_number(value: Any) -> bool:
