@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import reduce
 from math import prod
+from operator import add
 
 from gbackprop.array import Array, array_module
 from gbackprop.calculus.jacobian import Bias, Outer, ParameterJacobian
@@ -28,13 +30,15 @@ class Tied(OwnBlock):
         self.jacobians, self.shapes = jacobians, shapes
 
     def per_sample(self, mat: Array) -> Array:
-        total, start = None, 0
+        return reduce(add, self._each(mat))
+
+    def _each(self, mat: Array) -> Iterator[Array]:
+        """Yield Jₖᵀ g of each use, of which there need be one at a time."""
+        start = 0
         for jacobian, shape in zip(self.jacobians, self.shapes, strict=True):
             part = mat[:, :, start : start + prod(shape)].reshape(*mat.shape[:2], *shape)
             start += prod(shape)
-            value = jacobian.per_sample(part)
-            total = value if total is None else total + value
-        return total
+            yield jacobian.per_sample(part)
 
 
 def tied(jacobians: Sequence[ParameterJacobian], mats: Sequence[Array]) -> tuple[ParameterJacobian, Array]:

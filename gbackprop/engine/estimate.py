@@ -227,14 +227,15 @@ def stack_bytes(plan: Plan, column_block: int | None = None) -> int:
         carried = 1 + min(columns, column_block or columns)  # 1 for the gradient
         largest = max(largest, carried * prod(leaf.output_shape))
         columns += residual_column_count(plan, leaf)
-    return max(largest, _tied_numbers(plan, 1 + min(columns, column_block or columns), column_block)) * number_bytes(plan)
+    carried = 1 + min(columns, column_block or columns)
+    return max(largest, _tied_numbers(plan, carried, column_block)) * number_bytes(plan)
 
 
 def _tied_numbers(plan: Plan, columns: int, column_block: int | None) -> int:
     """Count the numbers of one sample in the columns of a parameter at all its uses, by which its stack is as large.
 
-    Columns with a piece on the parameter are kept up to its last use; then those of one use at a time are squared. Pairs
-    are in float64 there, so that more is needed than three arrays of the stack.
+    Columns with a piece on the parameter are kept up to its last use; then those of one use at a time are squared.
+    Pairs are in float64 there, so that more is needed than three arrays of the stack.
     """
     largest, uses, curved = 0, plan.flow.uses, RESIDUAL in plan.signals
     for name in [name for name, number in uses.items() if number > 1]:
@@ -242,7 +243,8 @@ def _tied_numbers(plan: Plan, columns: int, column_block: int | None) -> int:
         outputs, own = sum(prod(leaf.output_shape) for leaf, _ in at), prod(parameter_shapes(plan)[name])
         widths = [plan.flow.mixed(leaf).get(key, 0) if curved else 0 for leaf, key in at]
         total, most = (min(width, column_block or width) for width in (sum(widths), max(widths)))
-        largest = max(largest, columns * outputs * (4 if curved else 3) // 3, total * own // 3 + 2 * most * (own + outputs))
+        at_outputs, direct = columns * outputs, total * own // 3 + 2 * most * (own + outputs)
+        largest = max(largest, at_outputs * (4 if curved else 3) // 3, direct)
     return largest
 
 

@@ -92,7 +92,7 @@ class Sequential(Container):
         while waiting:
             path, layer = waiting.pop()
             if isinstance(layer, Sequential) and (layer is self or not _own(layer, OWN + STRUCTURE)):
-                inside = [(f"{path}.{i}" if path else str(i), child) for i, child in enumerate(layer.layers)]
+                inside = [(f"{path}.{i}" if path else str(i), child) for i, child in enumerate(layer.children.values())]
                 waiting += reversed(inside)
             else:
                 yield path, layer

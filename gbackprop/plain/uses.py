@@ -54,11 +54,11 @@ class Uses:
             return []
         if name not in self.direct:
             return [(*joined(met), statistics)]
-        curved = [statistic for statistic in statistics if statistic.signal == RESIDUAL]
+        curved = tuple(statistic for statistic in statistics if statistic.signal == RESIDUAL)
         starts = [{origin for _, _, _, origins in stack.spans for origin, _ in origins} for stack in self.direct[name]]
         parts = [(_of(met, lambda origin: not any(origin in start for start in starts)), statistics)]
         for start, stack in zip(starts, self.direct[name], strict=True):
-            parts.append((_of(met, start.__contains__) + [(Direct(), stack)], curved))
+            parts.append(([*_of(met, start.__contains__), (Direct(), stack)], curved))
         return [(*joined(uses), some) for uses, some in parts if uses]
 
     def add_direct(self, name: str, columns: Columns) -> None:
