@@ -145,7 +145,12 @@ class ClassWeights(Loss):
     def weighted_gradients(self, p: Array, others: Array, target: Array) -> Array:
         """c (m p − a) = c (p (m − a) − a (1 − p)) times any Σ p, from 1 − p as the sum of the others."""
         a = self.shares(target, p)
-        return (p * (a.sum(1, keepdims=True) - a) - a * others) * self.summed_weight(p.shape[1:])
+        rest = a.sum(1, keepdims=True) - a
+        if self.label_smoothing or target.dtype.kind == "f":  # else only one is not 0
+            xp = array_module(a)
+            first = a.argmax(1, keepdims=True) == xp.arange(a.shape[1]).reshape(-1, *[1] * (a.ndim - 2))
+            rest = xp.where(first, (a * ~first).sum(1, keepdims=True), rest)
+        return (p * rest - a * others) * self.summed_weight(p.shape[1:])
 
     def weighted_root(self, p: Array, target: Array, columns: slice) -> Array:
         """Columns √(c m p[v]) (e_v − p) at each position, zero at the others: shape (V, N, C, *pos)."""

@@ -27,7 +27,7 @@ class PoissonNLLLoss(ElementwiseLoss):
 
     ∇ℓ = c (e^f − y), ∇²ℓ = c diag(e^f), S its elementwise root; likelihood: Poisson(e^f) for each output, whose −log is
     ℓ and a term of y alone. With ``log_input=False``, where the outputs are rates f > −ε (others are an error), ∇ℓ =
-    c (1 − y/(f + ε)) and ∇²ℓ = c diag(y/(f + ε)²), which depends on the target: there are no Monte-Carlo draws.
+    c (f − y + ε)/(f + ε) and ∇²ℓ = c diag(y/(f + ε)²), which depends on the target: there are no Monte-Carlo draws.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class PoissonNLLLoss(ElementwiseLoss):
     }
     of_rates: ClassVar = {
         "values": "ℓ = c Σⱼ (fⱼ − yⱼ log(fⱼ + ε) + full sⱼ), sⱼ = yⱼ log(yⱼ) − yⱼ + log(2π yⱼ) / 2 if yⱼ > 1 else 0",
-        "gradients": "c (1 − yⱼ / (fⱼ + ε))",
+        "gradients": "c (fⱼ − yⱼ + ε) / (fⱼ + ε)",
         "hessian": "c [i = j] yⱼ / (fⱼ + ε)²",
     }
 
@@ -98,7 +98,8 @@ class PoissonNLLLoss(ElementwiseLoss):
 
     def gradients(self, output: Array, target: Array) -> Array:
         rate = self.rate(output)
-        each = rate - target if self.log_input else 1 - target / rate
+        # not 1 − y/(f + ε): the difference would lose digits where f is near y
+        each = rate - target if self.log_input else (output - target + self.eps) / rate
         return each * self.summed_weight(output.shape[1:])
 
     def second(self, output: Array, target: Array) -> Array:

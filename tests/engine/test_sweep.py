@@ -9,6 +9,7 @@ from common import assert_same, batch, chain
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
+from gbackprop.calculus.sums import sum_over
 from gbackprop.plain.plan import make_plan
 from gbackprop.testing.errors import relative_error
 
@@ -282,3 +283,31 @@ def test_two_dropouts_draw_different_masks():
     twice = gb.backward(network, MSE, ones, ones, rng=0, training=True).output
     assert (set(np.unique(once)), set(np.unique(twice))) == ({0, 2}, {0, 4})
     assert 0.15 < (twice > 0).mean() < 0.35
+
+
+@pytest.mark.parametrize(("make", "shape", "name"), [
+    (lambda: layers.Linear(1, 2), (50_001, 1), "bias"), (lambda: layers.Linear(1, 2), (2, 25_001, 1), "bias"),
+    (lambda: layers.LayerNorm(2), (50_001, 2), "weight"), (lambda: layers.LayerNorm(2), (2, 25_001, 2), "bias"),
+    (lambda: layers.PReLU(2), (50_001, 2), "weight"),
+], ids=["Linear", "Linear, positions", "LayerNorm", "LayerNorm, positions", "PReLU"])  # fmt: skip
+def test_sums_over_many_samples_or_positions_keep_their_digits(make, shape, name):
+    """The mean over samples and positions that are all alike is that of one, in float64."""
+    network = gb.Sequential(make(), rng=0)
+    single, exact = gb.Sequential(make(), rng=0).astype("float64"), np.array([-1.0, -2.5])[: shape[-1]]
+    x, one = np.broadcast_to(exact.astype("float32"), shape).copy(), exact.reshape((1,) * len(shape[1:]) + (-1,))
+    asked = [q.DiagGGN()] if len(shape) == 2 else []
+    found, want = (run(net, MSE, some, np.zeros_like(net(some)), *asked)
+                   for run, net, some in ((gb.backward, network, x), (gb.reference, single, one)))  # fmt: skip
+    np.testing.assert_allclose(found.gradient["0." + name], want.gradient["0." + name], rtol=1e-5)
+    for key in ["diag_ggn"][: len(asked)]:
+        np.testing.assert_allclose(found[key]["0." + name], want[key]["0." + name], rtol=2e-5)
+
+
+@pytest.mark.parametrize("shape", [(2049, 3), (2, 2300, 5), (2, 3, 1100, 4), (70_000, 2), (3000, 600), (4096, 1)])
+def test_sums_of_many_rows_are_numpys_in_more_digits(shape):
+    rows = np.random.default_rng(0).random(shape)
+    axes = tuple(range(max(0, len(shape) - 3), len(shape) - 1))
+    for some in (rows, rows[..., ::-1], rows.swapaxes(-1, -2).copy().swapaxes(-1, -2)):
+        np.testing.assert_allclose(sum_over(some, *axes), some.sum(axes), rtol=1e-12)
+    few = rows[..., : 2048 // (shape[-3] if len(axes) == 2 else 1), :].astype("float32")
+    np.testing.assert_array_equal(sum_over(few, *axes), few.sum(axes))

@@ -49,6 +49,15 @@ def test_one_place_of_features_has_no_axis(name, options):
     assert Operation(name, **options).output_shape((3,)) == ()
 
 
+def test_the_slope_of_expm1_is_not_lost_where_it_is_small():
+    x = np.array([[-30.0, -17.0, -8.0, 0.0, 3.0]], "float32")
+    layer = Operation("expm1")
+    _, saved = layer.forward(x)
+    wanted = [math.exp(v) for v in x[0].tolist()]
+    np.testing.assert_allclose(layer.mjp(saved, np.ones((1, *x.shape), "float32"))[0, 0], wanted, rtol=3e-7)
+    np.testing.assert_allclose(layer.residual(saved, np.ones_like(x))[0], wanted, rtol=3e-7)
+
+
 def test_curvature_of_a_quotient_of_large_numbers_is_not_lost():
     x = np.array([[30.0, 29.0, 3.0], [-2.0, 1.0, 28.0]])
     plain = gb.Graph({"e": (Operation("exp"), "input"), "s": (Operation("sum", axis=1, keepdims=True), "e"),

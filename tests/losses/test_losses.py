@@ -1,5 +1,7 @@
 """Every loss through the kit."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from common import in_turn
@@ -193,3 +195,11 @@ def test_counts_are_drawn_as_long_as_they_are_told_apart(dtype, most):
     assert (root**2).sum() / np.exp(most) == pytest.approx(1, abs=0.03)
     with pytest.raises(ValueError, match=f"logarithms of rates up to {most} in {dtype}, got {most + 1}"):
         loss.draw(output + 1, 1, 0)
+
+
+@pytest.mark.parametrize(("f", "y"), [(1001, 1000), (1000001, 1000000), (3.0000002, 3), (2, 0), (1e-8, 0), (5, 5)])
+def test_the_gradient_of_a_rate_near_its_count_has_all_digits(f, y):
+    loss, f, y = PoissonNLLLoss("sum", log_input=False), np.float32(f), np.float32(y)
+    rate = Fraction(float(f)) + Fraction(loss.eps)
+    found = loss.gradients(np.full((1, 1), f), np.full((1, 1), y))
+    np.testing.assert_allclose(found, float((rate - Fraction(float(y))) / rate), rtol=3e-7)

@@ -1,5 +1,8 @@
 """Cross-entropies of classes that are almost certain: what is left of 1 − p, to the last digits of the dtype."""
 
+import math
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -34,6 +37,25 @@ def test_values_and_gradients(name, dtype, place):
     gradient = loss.gradients(f, target)
     np.testing.assert_allclose(gradient[:, place], -w * t / (1 + t), rtol=rounding)
     np.testing.assert_allclose(np.delete(gradient, place, 1), w * others / (1 + t)[:, None], rtol=rounding)
+
+
+@pytest.mark.parametrize(("dtype", "gap", "weight", "smoothing", "q"), [
+    ("float32", 30, None, 1e-8, None), ("float32", 30, None, 0, [1 - 1.2e-7, 1e-7, 2e-8]),
+    ("float32", 30, [1e8, 1, 1], 0, [0.5, 0.25, 0.25]), ("float32", 30, [1, 1, 1e8], 0, [0.5, 0.5, 0]),
+    ("float64", 40, [1e16, 1, 1], 0, [0.5, 0.25, 0.25]), ("float64", 40, None, 1e-17, None),
+], ids=str)  # fmt: skip
+def test_shares_of_other_classes_that_are_small(dtype, gap, weight, smoothing, q):
+    """∂ℓ/∂f[y] = a[y] (p[y] − 1) + p[y] (the others' shares), ∂ℓ/∂f[v] = p[v] (others) − a[v] (1 − p[v])."""
+    target = np.array([0]) if q is None else np.array([q], dtype)
+    w = np.ones(3, dtype) if weight is None else np.array(weight, dtype)
+    loss = losses.CrossEntropyLoss("sum", weight=None if weight is None else w, label_smoothing=smoothing)
+    a = [Fraction(float(v)) for v in w * ([1, 0, 0] if q is None else target[0])]
+    if smoothing:
+        a = [(1 - Fraction(smoothing)) * v + Fraction(smoothing) / 3 for v in a]
+    e = [Fraction(1), Fraction(math.exp(-gap)), Fraction(math.exp(-gap))]
+    want = [float((v * sum(a) - share * sum(e)) / sum(e)) for v, share in zip(e, a, strict=True)]
+    found = loss.gradients(np.array([[gap, 0, 0]], dtype), target)
+    np.testing.assert_allclose(found, [want], rtol=100 * np.finfo(dtype).eps)
 
 
 def test_positions_and_a_wrong_class():

@@ -10,6 +10,7 @@ import numpy as np
 from gbackprop.array import Array, array_module, channels_first
 from gbackprop.calculus.jacobian import REDUCTIONS, Bias, ParameterJacobian, Reduction, weigh
 from gbackprop.calculus.layer import Shape
+from gbackprop.calculus.sums import FEW, sum_over
 from gbackprop.engine.memory import Reused
 from gbackprop.engine.registry import SUM, Context, Function, JacobianForms, NoFormError
 
@@ -20,10 +21,15 @@ def position_sums(bias: Bias, mat: Array, context: Context) -> Array:
         if known is bias and columns is mat:
             return sums
     rows = bias.rows(mat)
-    # a product is faster than a sum over a middle axis
-    sums = rows[:, :, 0] if rows.shape[2] == 1 else array_module(mat).ones(rows.shape[2], dtype=mat.dtype) @ rows
+    sums = rows[:, :, 0] if rows.shape[2] == 1 else over_positions(rows)
     context.sums.append((bias, mat, sums))
     return sums
+
+
+def over_positions(rows: Array) -> Array:
+    """Compute ``rows.sum(2)``: a product is faster than a sum over a middle axis, but of many rows it loses digits."""
+    t = rows.shape[2]
+    return array_module(rows).ones(t, dtype=rows.dtype) @ rows if t <= FEW else sum_over(rows, 2)
 
 
 def of_sums(reduction: Reduction) -> Function:
@@ -68,12 +74,14 @@ def batch_square(bias: Bias, mat: Array, sign: Array | None, context: Context) -
 
 def square(bias: Bias, mat: Array, sign: Array | None, context: Context) -> Array:
     """Σᵥₙ s b[v, n]²."""
-    return squares(bias, mat, sign, context).sum(0)
+    each = squares(bias, mat, sign, context)
+    return each.sum(0) if len(each) <= FEW else sum_over(each, 0)
 
 
 def sum_(bias: Bias, mat: Array, sign: Any, context: Context) -> Array:
     """Σᵥₙ s b[v, n]."""
-    return weigh(position_sums(bias, mat, context), sign).sum((0, 1))
+    each = weigh(position_sums(bias, mat, context), sign)
+    return each.sum((0, 1)) if each.shape[0] * each.shape[1] <= FEW else sum_over(each, 0, 1)
 
 
 def add_push(bias: Bias, directions: Array, total: Array) -> bool:
@@ -111,7 +119,7 @@ def outputs(rows: Callable[[Array], Array], like: Array, shape: Shape) -> tuple[
 
 def pull(jacobian: ParameterJacobian, mat: Array) -> Array:
     """Σₙ Jᵀ g[k, n], of a parameter that is small beside the columns."""
-    return jacobian.per_sample(mat).sum(1)
+    return sum_over(jacobian.per_sample(mat), 1)
 
 
 ROWS = [

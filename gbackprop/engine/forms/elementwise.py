@@ -12,7 +12,7 @@ from gbackprop.array import Array, array_module
 from gbackprop.calculus.layer import Shape
 from gbackprop.engine import costs
 from gbackprop.engine.forms.bias import pull
-from gbackprop.engine.forms.norms import by_channel, spread
+from gbackprop.engine.forms.norms import OVER_SAMPLES, by_channel, spread
 from gbackprop.engine.kernels import calls_of, numba_kernels, on_gpu, on_host
 from gbackprop.engine.memory import compact
 from gbackprop.engine.registry import Context, JacobianForms, LayerForms
@@ -132,7 +132,7 @@ ROWS = [
     replace(ELEMENTWISE, kind=ReLU, varying=(), forward=relu_forward, in_place=relu_in_place),
     replace(ELEMENTWISE, kind=Sigmoid, varying=(), forward=sigmoid_forward),
     LayerForms(PReLU, mixed_input=prelu_input, mixed_parameter=prelu_parameter),
-    JacobianForms(_Slope, push=push_slope, pull=pull),
+    JacobianForms(_Slope, reduce=OVER_SAMPLES, push=push_slope, pull=pull),
     LayerForms(Dropout, pure=True, routes=through_dropout),
     LayerForms(_AlongAxis, varying=("forward", "jmp", "mjp", "strength"), residual_product=softmax_residual),
 ]

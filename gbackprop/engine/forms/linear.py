@@ -7,6 +7,8 @@ from typing import Any
 
 from gbackprop.array import Array, array_module
 from gbackprop.calculus.layer import Layer, Shape
+from gbackprop.calculus.sums import FEW, sum_over
+from gbackprop.engine.forms.bias import over_positions
 from gbackprop.engine.forms.products import summed
 from gbackprop.engine.memory import Allocator, result_like
 from gbackprop.engine.registry import Context, JacobianForms, LayerForms
@@ -55,10 +57,10 @@ def gradients(layer: Linear, saved: Any, mat: Array, context: Context) -> dict[s
     if not layer.bias:
         return {"weight": weight}
     n, t = mat.shape[1], g.shape[1] // mat.shape[1]
-    sums = g if t == 1 else array_module(g).ones(t, dtype=g.dtype) @ g.reshape(1, n, t, -1)
+    sums = g if t == 1 else over_positions(g.reshape(1, n, t, -1))
     if n == 1:
         return {"weight": weight, "bias": sums[0, 0].copy()}
-    return {"weight": weight, "bias": sums.sum((0, 1))}
+    return {"weight": weight, "bias": sums.sum((0, 1)) if n <= FEW else sum_over(sums, 0, 1)}
 
 
 def multiplied(x: Array, matrix: Array, memory: Allocator) -> Array:

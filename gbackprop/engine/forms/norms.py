@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from gbackprop.array import Array
+from gbackprop.calculus.jacobian import REDUCTIONS, ParameterJacobian, weigh
 from gbackprop.calculus.layer import Shape
+from gbackprop.calculus.sums import FEW, sum_over
 from gbackprop.engine.forms.bias import outputs, pull
 from gbackprop.engine.forms.linear import by_weight
-from gbackprop.engine.registry import Context, JacobianForms, LayerForms
+from gbackprop.engine.registry import SUM, Context, JacobianForms, LayerForms
 from gbackprop.layers.norms.batch_statistics import BatchStatistics
 from gbackprop.layers.norms.batchnorm import _BatchNorm as BatchNorm
 from gbackprop.layers.norms.normalization import Entrywise, Norm
@@ -32,7 +34,7 @@ def mixed_input(layer: Norm, saved: Any, g: Array, direction: Array, context: Co
 def mixed_parameter(layer: Norm, saved: Any, g: Array, mat: Array, context: Context) -> Array:
     """In γ: Σ g ∘ (J_x̂ ẋ) over all that it multiplies."""
     rows = layer.rows(g * layer._normal_mjp(saved, mat))  # the Jacobian of x̂ is symmetric
-    return rows.sum((1, 2)).reshape(len(mat), *layer.parameter_shape())
+    return sum_over(rows, 1, 2).reshape(len(mat), *layer.parameter_shape())
 
 
 def batch_product(layer: BatchStatistics, saved: Any, g: Array, mat: Array) -> tuple[Array]:
@@ -81,8 +83,22 @@ def spread(directions: Array, dims: int) -> Array:
 
 def by_channel(count: int, each: Array) -> Array:
     """Sum over samples and over all but the channels: ``[K, N, C, …] -> [K, C]``, or over these too for one number."""
-    return each.reshape(*each.shape[:2], count, -1).sum((1, 3))
+    each = each.reshape(*each.shape[:2], count, -1)
+    return each.sum((1, 3)) if each.shape[1] <= FEW else sum_over(each.sum(3), 1)
 
+
+def sum_(jacobian: ParameterJacobian, mat: Array, sign: Array | None, context: Context) -> Array:
+    """Σᵥₙ s Jᵀ g[v, n]."""
+    return sum_over(weigh(jacobian.per_sample(mat), sign), 0, 1)
+
+
+def square(jacobian: ParameterJacobian, mat: Array, sign: Array | None, context: Context) -> Array:
+    """Σᵥₙ s (Jᵀ g[v, n])²."""
+    return sum_over(weigh(jacobian.per_sample(mat) ** 2, sign), 0, 1)
+
+
+OVER_SAMPLES = {SUM: sum_, REDUCTIONS["square"]: square}
+"""Forms of reductions of any Jacobian, by their definitions: of many samples with all digits."""
 
 ROWS = [
     LayerForms(
@@ -101,6 +117,6 @@ ROWS = [
     ),
     LayerForms(Scale, mixed_input=by_weight, mixed_parameter=scale_parameter),
     LayerForms(BatchNorm, mixed_input=by_weight, mixed_parameter=batchnorm_parameter),
-    JacobianForms(Entrywise, push=push_entrywise, pull=pull),
-    JacobianForms(Factor, push=push_factor, pull=pull),
+    JacobianForms(Entrywise, reduce=OVER_SAMPLES, push=push_entrywise, pull=pull),
+    JacobianForms(Factor, reduce=OVER_SAMPLES, push=push_factor, pull=pull),
 ]

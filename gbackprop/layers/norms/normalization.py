@@ -26,6 +26,7 @@ from gbackprop.calculus.layer import Shape
 from gbackprop.calculus.mixed import MixedLayer
 from gbackprop.calculus.own_block import OwnBlock
 from gbackprop.calculus.residual import Factored, FactoredLayer, products, together, units
+from gbackprop.calculus.sums import sum_over
 
 
 class Norm(FactoredLayer, MixedLayer):
@@ -180,5 +181,5 @@ class Entrywise(OwnBlock):
 
     def per_sample(self, mat: Array) -> Array:
         rows = self.rows(mat)
-        each = rows.sum(2) if self.u is None else (rows * self.u).sum(2)
+        each = sum_over(rows if self.u is None else rows * self.u, 2)
         return each.reshape(*mat.shape[:2], *self.shape)
