@@ -49,10 +49,15 @@ def layer_of(module: torch.nn.Module) -> Layer:
 
 
 def check_names(layer: Layer, module: torch.nn.Module) -> None:
-    """Check that a module has the parameters and buffers of its layer, and no others."""
+    """Check that a module has the parameters and buffers of its layer, and no others, each of one name."""
     own, theirs = {*layer.parameter_shapes(), *buffers_of(layer)}, set(module.state_dict())
     if own != theirs:
         raise UnsupportedError(f"its state dict has {sorted(theirs)}, expected {sorted(own)}")
+    names, once = dict(module.named_parameters(remove_duplicate=False)), dict(module.named_parameters())
+    if names.keys() != layer.parameter_shapes().keys():
+        raise UnsupportedError(f"its parameters are {sorted(names)}, expected {sorted(layer.parameter_shapes())}")
+    if names.keys() != once.keys():
+        raise UnsupportedError(f"it has the parameters {sorted(names.keys() - once.keys())} under other names, too")
 
 
 def at(path: str, module: Any, error: Exception | str) -> UnsupportedError:

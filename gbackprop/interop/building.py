@@ -136,9 +136,12 @@ class Building:
         part = self.modules.get(path)
         if paths or not path or part is None or path in self.wholes:
             return None
-        if {*dict(part.named_parameters()), *dict(part.named_buffers())} - {"num_batches_tracked"} != set(keys):
+        theirs = dict(part.named_parameters())
+        if {*theirs, *dict(part.named_buffers())} - {"num_batches_tracked"} != set(keys):
             return None
         layer = make()
+        if theirs.keys() != layer.parameter_shapes().keys():  # a weight that is a buffer
+            return None
         if repr(self.layers.setdefault(path, layer)) != repr(layer):
             raise UnsupportedError("expected that all calls with its weight have the same options")
         return path

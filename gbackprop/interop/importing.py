@@ -21,7 +21,7 @@ from gbackprop.interop.calls import as_torch
 from gbackprop.interop.capture import calling, captured, columns, evaluating, keeping
 from gbackprop.interop.gradients import check_gradients, is_hooked
 from gbackprop.interop.sizes import check_beyond
-from gbackprop.interop.wholes import RECURRENT, WholeModule, converted, is_known, is_patched, wholes_of
+from gbackprop.interop.wholes import RECURRENT, WholeModule, converted, is_known, is_patched, shared, wholes_of
 from gbackprop.network import Container, Graph, Sequential
 from gbackprop.network.container import inside
 from gbackprop.network.graph import INPUT_NAME
@@ -193,7 +193,7 @@ def _larger(x: torch.Tensor, inputs: Inputs | None = None) -> torch.Tensor:
 
 def _of_layers(module: torch.nn.Module, output: Any, shape: tuple[int, ...]) -> Container | None:
     """Return the network of a module that is layers: a chain, or one, with its own names; None for any other."""
-    if chain := _is_chain(module) and output is None:
+    if chain := _is_chain(module) and output is None and not shared(module):
         network: Layer = _sequential(module, "", {})
     elif output == (0 if type(module) in RECURRENT else None) and is_known(module) and _is_convertible(module):
         network = converted(module)
@@ -229,8 +229,7 @@ def _is_convertible(part: torch.nn.Module) -> bool:
         converted(part)
     except UnsupportedError:
         return False
-    tensors = [id(value) for value in part.parameters()]
-    return all(map(_has_no_hooks, part.modules())) and len(set(tensors)) == len(tensors)
+    return all(map(_has_no_hooks, part.modules()))
 
 
 def _sequential(module: Any, path: str, known: dict[int, Layer]) -> Sequential:

@@ -185,14 +185,20 @@ class WholeModule:
             return None
 
 
+def shared(module: torch.nn.Module) -> set[int]:
+    """Return the ids of parameters that several modules have, or one under several names."""
+    users = Counter(id(value) for part in module.modules() for value in part._parameters.values() if value is not None)
+    return {key for key, count in users.items() if count > 1}
+
+
 def wholes_of(module: torch.nn.Module, without: set[str]) -> dict[str, WholeModule]:
     """Return the modules that can be called as a whole, by their paths: those that share no parameter with others."""
-    users = Counter(id(value) for part in module.modules() for value in part._parameters.values() if value is not None)
+    several = shared(module)
     found = {}
     for path, part in module.named_modules():
         if not path or path in without or not is_known(part):
             continue
-        if any(users[id(value)] > 1 for value in part.parameters()):
+        if any(id(value) in several for value in part.parameters()):
             continue
         try:
             found[path] = WholeModule(path, part, converted(part), {})

@@ -12,6 +12,7 @@ from gbackprop.interop import from_torch, to_torch
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
+from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
 from torch_modules import MODULES, gated  # noqa: E402
 
 
@@ -100,6 +101,111 @@ def test_a_module_at_several_places_is_one_layer():
     network = from_torch(module, x)
     assert network[0] is network[2]
     assert network[1] is network[3]
+
+
+def tied(module, *names):
+    """A module of which these parameters are the first of them."""
+    for path, _, last in (name.rpartition(".") for name in names[1:]):
+        setattr(module.get_submodule(path), last, module.get_parameter(names[0]))
+    return module
+
+
+def stored(module, name, persistent):
+    """A module of which a parameter is a buffer."""
+    path, _, last = name.rpartition(".")
+    part, value = module.get_submodule(path), module.get_parameter(name).data
+    delattr(part, last)
+    part.register_buffer(last, value, persistent)
+    return module
+
+
+def frozen(module, name):
+    module.get_parameter(name).requires_grad_(False)
+    return module
+
+
+def pair(first, second):
+    return nn.Sequential(first, nn.Tanh(), second)
+
+
+def linear():
+    return pair(nn.Linear(3, 3), nn.Linear(3, 3))
+
+
+def encoder_layer():
+    return nn.TransformerEncoderLayer(2, 1, 2, batch_first=True)
+
+
+def repeated():
+    encoder = nn.TransformerEncoder(encoder_layer(), 2, enable_nested_tensor=False)
+    encoder.layers[1] = encoder.layers[0]
+    return encoder
+
+
+TIED = {
+    "weights": (lambda: tied(linear(), "0.weight", "2.weight"), (3,)),
+    "biases": (lambda: tied(linear(), "0.bias", "2.bias"), (3,)),
+    "frozen weights": (lambda: frozen(tied(linear(), "0.weight", "2.weight"), "2.weight"), (3,)),
+    "chain in chain": (lambda: tied(pair(linear(), nn.Linear(3, 3)), "0.0.weight", "2.weight"), (3,)),
+    "words and output": (lambda: tied(pair(nn.Embedding(5, 2), nn.Linear(2, 5)), "0.weight", "2.weight"), None),
+    "kernels": (lambda: tied(pair(nn.Conv1d(2, 2, 2), nn.ConvTranspose1d(2, 2, 2)), "0.weight", "2.weight"), (2, 3)),
+    "norms": (lambda: tied(pair(nn.LayerNorm(3), nn.RMSNorm(3)), "0.weight", "2.weight"), (3,)),
+    "in a norm": (lambda: tied(pair(nn.Linear(3, 3), nn.LayerNorm(3)), "2.weight", "2.bias"), (3,)),
+    "a norm": (lambda: tied(nn.LayerNorm(3), "weight", "bias"), (3,)),
+    "an encoder layer": (lambda: tied(encoder_layer(), "linear1.weight", "linear2.weight"), (2, 2)),
+    "attention": (lambda: tied(encoder_layer(), "self_attn.out_proj.weight", "linear1.weight"), (2, 2)),
+    "a layer twice": (repeated, (2, 2)),
+    "a layer twice in a chain": (lambda: pair(nn.Linear(2, 2), repeated()), (2, 2)),
+    "an RNN": (lambda: tied(nn.RNN(2, 2, batch_first=True), "weight_ih_l0", "weight_hh_l0"), (2, 2)),
+    "an LSTM": (lambda: tied(nn.LSTM(1, 1, batch_first=True), "bias_ih_l0", "bias_hh_l0"), (2, 1)),
+}
+BUFFERS = {
+    "weight": (linear, "0.weight", (3,)),
+    "alone": (lambda: nn.Linear(3, 2), "weight", (3,)),
+    "kernel": (lambda: pair(nn.Conv1d(2, 2, 2), nn.Conv1d(2, 1, 1)), "0.weight", (2, 3)),
+    "words": (lambda: pair(nn.Embedding(5, 2), nn.Linear(2, 2)), "0.weight", None),
+    "shift": (lambda: pair(nn.Linear(3, 2), nn.BatchNorm1d(2)), "2.bias", (3,)),
+    "encoder layer": (encoder_layer, "linear1.weight", (2, 2)),
+}
+
+
+def assert_derivatives_are_torchs(module, shape):
+    """The names, the gradient and the Hessian are those of torch's autograd."""
+    torch.manual_seed(3)
+    module = module.double().eval()
+    x = torch.randint(0, 5, (2, 2)) if shape is None else torch.randn(2, *shape, dtype=torch.float64)
+    recurrent = isinstance(module, nn.RNN | nn.LSTM)
+    network = from_torch(module, x, output=0 if recurrent else None)
+    y = torch.randn(network(x.numpy()).shape, dtype=torch.float64)
+    own = {name: value.detach() for name, value in module.named_parameters() if value.requires_grad}
+    gradient = gb.backward(network, losses.MSELoss(), x.numpy(), y.numpy()).gradient
+    assert set(gradient) == set(own)
+
+    def loss(vector):
+        parts = vector.split([value.size for value in gradient.values()])
+        given = {name: part.view_as(own[name]) for name, part in zip(gradient, parts, strict=True)}
+        with sdpa_kernel(SDPBackend.MATH):  # others have no second derivatives
+            output = torch.func.functional_call(module, given, x)
+        return F.mse_loss(output[0] if recurrent else output, y)
+
+    at = torch.cat([own[name].flatten() for name in gradient])
+    found = np.concatenate([value.ravel() for value in gradient.values()])
+    np.testing.assert_allclose(found, torch.func.grad(loss)(at), rtol=0, atol=1e-13)
+    hessian = gb.operators.Hessian(network, losses.MSELoss(), (x.numpy(), y.numpy())).to_dense()
+    np.testing.assert_allclose(hessian, torch.autograd.functional.hessian(loss, at), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", TIED)
+def test_a_parameter_of_several_names_is_one(name):
+    make, shape = TIED[name]
+    assert_derivatives_are_torchs(make(), shape)
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize("name", BUFFERS)
+def test_a_weight_that_is_a_buffer_is_fixed(name, persistent):
+    make, weight, shape = BUFFERS[name]
+    assert_derivatives_are_torchs(stored(make(), weight, persistent), shape)
 
 
 def test_the_module_is_as_it_was():

@@ -41,6 +41,16 @@ def test_a_branch_at_the_logarithm_of_a_negative_number_has_numpys_gradient():
     np.testing.assert_allclose(result.gradient["b"], want)
 
 
+@pytest.mark.parametrize(
+    ("function", "bound", "passed"), [(np.maximum, 1, 1), (np.minimum, 1, 1), (np.minimum, 0, 1), (np.maximum, 0, 0)]
+)
+def test_what_is_equal_to_a_bound_passes_the_derivative_on_but_for_the_relu(function, bound, passed):
+    x = np.full((1, 2), float(bound))
+    network = gb.trace(lambda p, x: function(x + p["b"], bound), {"b": np.zeros(2)}, x)
+    gradient = gb.backward(network, losses.MSELoss("sum"), x, x - 1).gradient["b"]
+    np.testing.assert_array_equal(gradient, np.full(2, 2.0 * passed))
+
+
 @pytest.mark.parametrize("function", [np.maximum, np.minimum])
 def test_the_larger_of_two_numbers_is_nan_where_one_of_them_is(function):
     for first in (True, False):

@@ -88,6 +88,12 @@ def copied_to(p, x):
     return y
 
 
+def written_over(p, x):
+    h = x @ p["w"]
+    h[:, :] = 1.0
+    return np.exp(h)
+
+
 def caught(p, x):
     try:
         scale = float(p["w"][0, 0])
@@ -196,6 +202,7 @@ CASES = [
     (lambda p, x: FIXED[np.argmax(x @ p["w"], 1)] @ p["w"], NumberReadError, r"== i\[:, None\]\) @ a"),
     (lambda p, x: np.ones((len(x), 3)), TraceError, "function: expected one array that depends on x"),
     (lambda p, x: p["w"] * 1.0, TraceError, "function: expected an output that depends on x"),
+    (written_over, TraceError, r"`return np.exp\(h\)`: expected an output that depends on x"),
     (lambda p, x: np.tanh(x), TraceError, r"parameters: .* got \['w'\]"),
     (lambda p, x: x, TraceError, r"parameters: .* got \['w'\]"),
 ]  # fmt: skip

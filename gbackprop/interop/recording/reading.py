@@ -69,7 +69,8 @@ class Reading:
             words = f"expected an output with one row for each sample, got shape {self._shapes(self.result.number)}"
             self.refuse(MixedSamplesError, words, output.line)
         name = self.node(output, output.features)
-        self._prune(name)
+        if self._prune(name).isdisjoint(each for each, layer in leaves.items() if layer is None):  # it was written over
+            self.refuse(TraceError, "expected an output that depends on x", output.line)
         return name
 
     def refuse(self, kind: type[TraceError], words: str, line: Any = None) -> NoReturn:
@@ -280,8 +281,8 @@ class Reading:
             return self.shaped(name, shape)
         return self.add(Operation("gather", places=places.reshape(shape)), name)
 
-    def _prune(self, output: str) -> None:
-        """Delete what the output does not depend on."""
+    def _prune(self, output: str) -> set[str]:
+        """Delete what the output does not depend on; return the names of what it does depend on."""
         used, waiting = set(), [output]
         while waiting:
             name = waiting.pop()
@@ -289,6 +290,7 @@ class Reading:
                 used.add(name)
                 waiting += self.nodes.get(name, (None,))[1:]
         self.nodes = {name: node for name, node in self.nodes.items() if name in used}
+        return used
 
 
 def first_other(one: Tape, two: Tape) -> int | None:

@@ -163,6 +163,8 @@ class Expressions:
         if step.name in ("reshape", "transpose", "swapaxes") and isinstance(step.args[0], Ref) and not step.kwargs:
             return self._move(step, args)
         keywords = [ast.keyword(key, self._value(each)) for key, each in step.kwargs.items()]
+        if step.name == "copy" and step.kwargs == {"order": "C"}:  # the method, which has that order, and jax.numpy too
+            return ast.Call(ast.Attribute(args[0], "copy"), [], [])
         if step.name in METHODS and isinstance(step.args[0], Ref):
             return ast.Call(ast.Attribute(args[0], step.name), args[1:], keywords)
         if step.name == "setitem":

@@ -38,9 +38,9 @@ SAID = {"carry": "each column g becomes Jᵀ g = ", "append": "columns √|r| wi
 HELPERS = '''
 def assigned(array, index, value):
     """Return a copy of an array with other numbers at an index."""
+    array = np.array(array)
     if hasattr(array, "at"):
         return array.at[index].set(value)
-    array = np.array(array)
     array[index] = value
     return array
 
