@@ -97,9 +97,10 @@ def balanced(columns: Columns) -> Columns:
         if not isinstance(origin, Paired):
             parts.append((some, sign))
             continue
-        u, w = (each.astype("float64") for each in (some[: width // 2], some[width // 2 :]))
+        u, w = (each.astype("float64", copy=False) for each in (some[: width // 2], some[width // 2 :]))
         (u, w), sign = signed(u, w, xp.ones(len(u), dtype=u.dtype), None)
         parts += [(u + w, sign), (u - w, -sign)]
+        del u, w
     values, signs = zip(*parts, strict=True)
     return Columns(xp.concatenate(values), xp.concatenate(signs), columns.origins)
 

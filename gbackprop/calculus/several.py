@@ -25,7 +25,7 @@ LARGEST = {"float32": 2**24, "float64": 2**53, "int64": 2**63 - 1}
 class InputPart(InputRows):
     """One of several inputs, and its rows as a parameter where derivatives in it are asked for."""
 
-    asked: bool  # of each copy in a network
+    asked = False  # of each copy in a network
     formulas = {"forward": "y = columns of x", "mjp": "g in these columns"}
 
     def __init__(self, shape: Shape, start: int, kind: str) -> None:

@@ -7,9 +7,10 @@ In addition to the parameters and the batch, a call takes about
 bytes, with n the number of samples in a block, `saved` what the forward pass saves for one sample, `unfolded` the
 largest unfolded input of a layer, which a statistic may need even if the forward pass does not, `stack` the largest
 stack of columns for one sample (there are at most three at a time: at a layer's output, at its input, and a temporary
-one), `sums` the statistics that are added over samples, and `rows` the results that have a row for each sample. The
-sizes of both are those that the reductions state. The 2 before `threads` is for temporary arrays, and for parts that
-are yet to be added. On a GPU temporary arrays are larger, see `scratch_bytes`.
+one; five in float32 below products, where pairs of columns are in float64), `sums` the statistics that are added over
+samples, and `rows` the results that have a row for each sample. The sizes of both are those that the reductions state.
+The 2 before `threads` is for temporary arrays, and for parts that are yet to be added. On a GPU temporary arrays are
+larger, see `scratch_bytes`.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def estimate(plan: Plan, x: Array, largest: Largest, saved: int) -> int:
     if AVERAGE in plan.signals:
         results += KFRA_COPIES * max((prod(leaf.output_shape) for leaf in plan.swept), default=0) ** 2 * number
     unfolded = max((inputs for inputs, _ in weights), default=0) * number if len(plan.statistics) > 1 else 0
-    each = (sums + 2 * parameters) * number + samples * (saved + unfolded + 3 * stack_bytes(plan, columns))
+    each = (sums + 2 * parameters) * number + samples * (saved + unfolded + _stacks(plan) * stack_bytes(plan, columns))
     if plan.meeting and len(plan.statistics) > 1:  # Jᵀ g of each column, and its square
         carried = min(columns or maxsize, column_count(plan))
         each += 2 * carried * max(map(prod, parameter_shapes(plan).values()), default=0) * number
@@ -231,20 +232,24 @@ def stack_bytes(plan: Plan, column_block: int | None = None) -> int:
     return max(largest, _tied_numbers(plan, carried, column_block)) * number_bytes(plan)
 
 
+def _stacks(plan: Plan) -> int:
+    """Return how many arrays of the size of the stack there are at a time."""
+    pairs = [leaf for leaf in plan.leaves if getattr(leaf.layer, "bilinear", False) or plan.flow.mixed(leaf)]
+    return 5 if RESIDUAL in plan.signals and pairs and number_bytes(plan) == 4 else 3
+
+
 def _tied_numbers(plan: Plan, columns: int, column_block: int | None) -> int:
     """Count the numbers of one sample in the columns of a parameter at all its uses, by which its stack is as large.
 
     Columns with a piece on the parameter are kept up to its last use; then those of one use at a time are squared.
-    Pairs are in float64 there, so that more is needed than three arrays of the stack.
     """
-    largest, uses, curved = 0, plan.flow.uses, RESIDUAL in plan.signals
+    largest, uses, shapes = 0, plan.flow.uses, parameter_shapes(plan)
     for name in [name for name, number in uses.items() if number > 1]:
         at = [(leaf, key) for leaf in plan.leaves for key, each in leaf.parameters.items() if each == name]
-        outputs, own = sum(prod(leaf.output_shape) for leaf, _ in at), prod(parameter_shapes(plan)[name])
-        widths = [plan.flow.mixed(leaf).get(key, 0) if curved else 0 for leaf, key in at]
+        outputs, own = sum(prod(leaf.output_shape) for leaf, _ in at), prod(shapes[name])
+        widths = [plan.flow.mixed(leaf).get(key, 0) if RESIDUAL in plan.signals else 0 for leaf, key in at]
         total, most = (min(width, column_block or width) for width in (sum(widths), max(widths)))
-        at_outputs, direct = columns * outputs, total * own // 3 + 2 * most * (own + outputs)
-        largest = max(largest, at_outputs * (4 if curved else 3) // 3, direct)
+        largest = max(largest, columns * outputs, (total * own + 6 * most * (own + outputs)) // 5)
     return largest
 
 

@@ -185,7 +185,7 @@ class FastSweep(SpanSweep):
         if not statistic.per_sample or (statistic, name) in self.found:
             return self.rounded(statistic, context.reduce(jacobian, reduction, *arriving))
         key, results = (statistic, name), self.block.results
-        batch = reduction is BATCH and statistic.signal is not RESIDUAL  # whose columns may be of another dtype
+        batch = reduction is BATCH and statistic.signal != RESIDUAL  # whose columns may be of another dtype
         write = context.known.of_jacobian(jacobian).write_batch if batch else None
         if write is not None:
             return write(jacobian, *arriving, lambda like: results.place(key, self.block.rows, like), context)

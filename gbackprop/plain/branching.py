@@ -140,7 +140,7 @@ class Branching:
     def rounded(self, statistic: Statistic, found: Any) -> Any:
         """Return a statistic in the dtype of the call: of pairs of columns, float64 was added up."""
         dtype = self.plan.scale.dtype
-        wide = statistic.signal is RESIDUAL and getattr(found, "dtype", dtype) != dtype
+        wide = statistic.signal == RESIDUAL and getattr(found, "dtype", dtype) != dtype
         return found.astype(dtype) if wide else found
 
     # ---------------------------------------------------------------------------------------------- carry and append

@@ -1,5 +1,7 @@
 """Arrays that a user's code writes into, or stores: other results have their own."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.calculus.jacobian import ParameterJacobian
-from gbackprop.calculus.signals import EXACT, GRADIENT
+from gbackprop.calculus.signals import EXACT, GRADIENT, RESIDUAL
 from gbackprop.layers import Layer
 from gbackprop.quantities import Quantity, Statistic
 
@@ -121,3 +123,39 @@ def test_an_output_of_layers_that_only_move_numbers_is_no_view_of_the_input(call
     else:
         output = call(network, losses.MSELoss(), x, np.ones((3, 4))).output
     assert not np.shares_memory(output, x)
+
+
+class OfResidual(Quantity):
+    """A reduction of the signed columns, with statistics of the object itself."""
+
+    name, scale = "of residual", "Σ over signed columns"
+
+    def __init__(self, reduction):
+        self.needs = (Statistic(reduction, RESIDUAL),)
+
+
+def with_a_shared_weight(dtype):
+    """A product of a layer with itself at its own output: pairs, and columns with a piece on the weight."""
+    linear = layers.Linear(4, 4, bias=False)
+    nodes = {"a": (linear, "input"), "t": (layers.Tanh(), "a"), "b": (linear, "t"), "y": (layers.Multiply(), "a", "b")}
+    return gb.Graph(nodes, rng=0, dtype=dtype)
+
+
+@pytest.mark.parametrize("call", [gb.backward, gb.reference])
+@pytest.mark.parametrize("reduction", ["square", "batch_square", "kronecker"])
+def test_reductions_of_signed_columns_are_of_all_of_them_in_the_networks_dtype(reduction, call):
+    """Also of a quantity that was pickled; the diagonal of the whole block of a weight is its sum of squares."""
+    x = np.random.default_rng(0).standard_normal((3, 4))
+    found = {}
+    for dtype in ("float32", "float64"):
+        asked = pickle.loads(pickle.dumps(OfResidual(reduction)))
+        given = x.astype(dtype), np.zeros((3, 4), dtype)
+        found[dtype] = call(with_a_shared_weight(dtype), losses.MSELoss(), *given, asked).values[0]["a.weight"]
+        assert found[dtype].dtype == dtype
+    np.testing.assert_allclose(found["float32"], found["float64"], rtol=0, atol=1e-5 * abs(found["float64"]).max())
+    both = q.DiagHessian(), q.DiagGGN()
+    diagonal, ggn = call(with_a_shared_weight("float64"), losses.MSELoss(), x, np.zeros((3, 4)), *both).values
+    want = diagonal["a.weight"] - ggn["a.weight"]
+    rows = found["float64"].sum(0) if reduction == "batch_square" else found["float64"]
+    of = np.diag(rows).reshape(4, 4) if reduction == "kronecker" else rows
+    np.testing.assert_allclose(of, want, rtol=0, atol=1e-12 * abs(want).max())

@@ -82,14 +82,25 @@ def recurrent():
     return network(gb.GRU(8, 8), layers.Flatten(), layers.Linear(48, 10))
 
 
+def products_of_convolutions():
+    both = gb.Product(layers.Conv2d(4, 8, 3), layers.Conv2d(4, 8, 3))
+    return network(both, layers.Flatten(), layers.Linear(128, 10))
+
+
+def products_of_features():
+    wide = (layers.Linear(4, 256), layers.Linear(4, 256))
+    return network(gb.Product(*wide), layers.Linear(256, 10))
+
+
+PAIRS = [(products_of_convolutions, (4, 6, 6)), (products_of_features, (4,))]
 SHARED = [(weight_at_four_places, (32,)), (kernel_at_two_places, (4, 6, 6)), (recurrent, (6, 8))]
 
 
 @pytest.mark.parametrize("memory", ["8 MiB", "32 MiB"])
-@pytest.mark.parametrize(("make", "shape"), SHARED)
+@pytest.mark.parametrize(("make", "shape"), SHARED + PAIRS)
 @pytest.mark.parametrize("quantity", [q.DiagHessian, q.BatchDiagHessian])
-def test_columns_at_all_uses_of_a_parameter_are_within_the_budget(make, shape, quantity, memory):
-    """Of a parameter on which its own input depends, some columns have a piece as large as the parameter."""
+def test_columns_of_products_and_at_all_uses_of_a_parameter_are_within_the_budget(make, shape, quantity, memory):
+    """Pairs are in float64; if a parameter's input depends on it, some columns have a piece as large as itself."""
     net, (x, y), asked = make(), batch(48, *shape), quantity()
     assert peak(lambda: gb.backward(net, CE, x, y, asked, memory=memory)) <= parse_bytes(memory)
 

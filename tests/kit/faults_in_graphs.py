@@ -168,7 +168,7 @@ FAULTS = [
           lambda sound: lambda before, more: sound(sound(before, more), more), graph, "sweep"),
     Fault(uses, "aligned", "columns in another order", after(in_reverse), graph, "sweep"),
     Fault(Uses, "add", "last use alone", instead(last_use_alone), graph, "backward"),
-    Fault(Uses, "add", "squared before added", squares_added, graph, "reference"),
+    Fault(Uses, "add", "squared before added", squares_added, graph, "BatchDiagGGN"),
     Fault(Uses, "add_direct", "left out", instead(lambda self, name, columns: None), graph, "BatchDiagHessian"),
     Fault(Branching, "append", "no mixed columns at the input", without_the_input, graph, "BatchDiagHessian"),
     Fault(Flow, "mixed", "none", instead(lambda self, leaf: {}), graph, "BatchDiagHessian"),
