@@ -105,6 +105,14 @@ def test_columns_of_products_and_at_all_uses_of_a_parameter_are_within_the_budge
     assert peak(lambda: gb.backward(net, CE, x, y, asked, memory=memory)) <= parse_bytes(memory)
 
 
+def test_columns_at_all_branches_that_share_a_weight_are_within_the_budget():
+    linear = layers.Linear(4, 256)
+    curves = (layers.Tanh(), layers.Sigmoid(), layers.ReLU(), layers.ELU(), layers.SiLU(), layers.GELU())
+    net = network(gb.Sum(*[gb.Sequential(curve, linear) for curve in curves]), layers.Linear(256, 10))
+    x, y = batch(256, 4)
+    assert peak(lambda: gb.backward(net, CE, x, y, q.DiagGGN(), memory="4 MiB")) <= 4 * MIB
+
+
 def test_the_budget_changes_no_result():
     net = network(layers.Conv2d(1, 4, 3), layers.Tanh(), layers.Flatten(), layers.Linear(144, 10))
     x, y = batch(32, 1, 8, 8)

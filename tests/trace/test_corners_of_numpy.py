@@ -192,3 +192,6 @@ def test_logaddexp_has_no_threshold(gap, dtype):
     np.testing.assert_allclose([result.gradient["a"][0], result.gradient["b"][0]], [share, other], rtol=1e-5)
     for name in "ab":
         np.testing.assert_allclose(result["diag_hessian"][name], [share * other], rtol=1e-5)
+    net = gb.trace(lambda p, x: np.logaddexp(0, x + p["a"]), {"a": start["a"]}, np.ones((2, 1), dtype))
+    found = gb.backward(net, losses.L1Loss("sum"), x, y, q.DiagHessian())["diag_hessian"]["a"]
+    np.testing.assert_allclose(found, [share * other], rtol=1e-5)
