@@ -84,23 +84,25 @@ def paired(residual: Factored, origin: Any, span: slice) -> list[Columns]:
 
 
 def balanced(columns: Columns) -> Columns:
-    """Return columns with each pair as s u ± w / s, in float64, with s for the sizes of u and w here.
+    """Return columns with each pair as s u ± w / s, in float64, with s for the sizes of u and w here; others come first.
 
     Their squares cancel, where what u and w are multiplied with is of other sizes, down to 2 u w.
     """
     if not any(isinstance(origin, Paired) for origin, _ in columns.origins):
         return columns
-    xp, start, parts = array_module(columns.values), 0, []
+    xp, start, others, of_u, of_w = array_module(columns.values), 0, [], [], []
     for origin, width in columns.origins:
-        some, sign = columns.values[start : start + width], columns.sign[start : start + width]  # type: ignore[index]
-        start += width
-        if not isinstance(origin, Paired):
-            parts.append((some, sign))
-            continue
-        u, w = (each.astype("float64", copy=False) for each in (some[: width // 2], some[width // 2 :]))
-        (u, w), sign = signed(u, w, xp.ones(len(u), dtype=u.dtype), None)
-        parts += [(u + w, sign), (u - w, -sign)]
-        del u, w
+        half, end = start + width // 2, start + width
+        if isinstance(origin, Paired):
+            of_u.append(columns.values[start:half])
+            of_w.append(columns.values[half:end])
+        else:
+            others.append((columns.values[start:end], columns.sign[start:end]))  # type: ignore[index]
+        start = end
+    u, w = (xp.concatenate(each).astype("float64", copy=False) for each in (of_u, of_w))
+    (u, w), sign = signed(u, w, xp.ones(len(u), dtype=u.dtype), None)
+    parts = [*others, (u + w, sign), (u - w, -sign)]
+    del u, w
     values, signs = zip(*parts, strict=True)
     return Columns(xp.concatenate(values), xp.concatenate(signs), columns.origins)
 

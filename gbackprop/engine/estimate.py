@@ -241,15 +241,15 @@ def _stacks(plan: Plan) -> int:
 def _tied_numbers(plan: Plan, columns: int, column_block: int | None) -> int:
     """Count the numbers of one sample in the columns of a parameter at all its uses, by which its stack is as large.
 
-    Columns with a piece on the parameter are kept up to its last use; then those of one use at a time are squared.
+    Columns with a piece on the parameter are kept up to its last use; then they are squared.
     """
     largest, uses, shapes = 0, plan.flow.uses, parameter_shapes(plan)
     for name in [name for name, number in uses.items() if number > 1]:
         at = [(leaf, key) for leaf in plan.leaves for key, each in leaf.parameters.items() if each == name]
         outputs, own = sum(prod(leaf.output_shape) for leaf, _ in at), prod(shapes[name])
         widths = [plan.flow.mixed(leaf).get(key, 0) if RESIDUAL in plan.signals else 0 for leaf, key in at]
-        total, most = (min(width, column_block or width) for width in (sum(widths), max(widths)))
-        largest = max(largest, columns * outputs, (total * own + 6 * most * (own + outputs)) // 5)
+        direct = min(sum(widths), column_block or columns) * (own + outputs)
+        largest = max(largest, columns * outputs, 7 * direct // 5)
     return largest
 
 

@@ -42,8 +42,8 @@ class Uses:
     ) -> list[tuple[ParameterJacobian, Stack, Sequence[Statistic]]]:
         """Add a use of a parameter; at the last, return all uses as one, with the statistics to compute from it.
 
-        Columns with a piece on the parameter itself, which is as large as the parameter, are apart, those of one origin
-        at a time: a statistic is the sum over all columns, if its reduction has a formula.
+        Columns with a piece on the parameter itself, which is as large as the parameter, are apart: a statistic is the
+        sum over all columns, if its reduction has a formula.
         """
         statistics = self.plan.extracted[name]
         if self.plan.flow.uses[name] == 1:
@@ -54,15 +54,16 @@ class Uses:
             return []
         if name not in self.direct:
             return [(*joined(met), statistics)]
-        direct = [(Direct(), stack) for stack in self.direct[name]]
-        starts = [{origin for _, _, _, origins in stack.spans for origin, _ in origins} for _, stack in direct]
+        direct = Stack.of([part for stack in self.direct[name] for part in stack])
+        start = {origin for _, _, _, origins in direct.spans for origin, _ in origins}
         whole = [each for each in statistics if each.signal == RESIDUAL and each.reduction.formula is None]
         rest = [each for each in statistics if each not in whole]
-        parts = [(_of(met, lambda origin: not any(origin in start for start in starts)), rest)]
-        for start, use in zip(starts, direct, strict=True):
-            parts.append(([*_of(met, start.__contains__), use], [each for each in rest if each.signal == RESIDUAL]))
+        parts = [
+            (_of(met, lambda origin: origin not in start), rest),
+            ([*_of(met, start.__contains__), (Direct(), direct)], [each for each in rest if each.signal == RESIDUAL]),
+        ]
         if whole:  # a Kronecker factor is of one Jacobian
-            parts.append(([*[(each, stack.only({RESIDUAL})) for each, stack in met], *direct], whole))
+            parts.append(([*[(each, stack.only({RESIDUAL})) for each, stack in met], (Direct(), direct)], whole))
         return [(*joined(uses), some) for uses, some in parts if uses]
 
     def add_direct(self, name: str, columns: Columns) -> None:
