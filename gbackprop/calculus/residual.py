@@ -84,7 +84,7 @@ def paired(residual: Factored, origin: Any, span: slice) -> list[Columns]:
 
 
 def balanced(columns: Columns) -> Columns:
-    """Return columns with each pair as s u ± w / s, in float64, with s for the sizes of u and w here; others come first.
+    """Return columns with each pair as s u ± w / s in float64, with s for the sizes of u and w here; others come first.
 
     Their squares cancel, where what u and w are multiplied with is of other sizes, down to 2 u w.
     """
