@@ -26,8 +26,8 @@ LIMITS = {
     "class names twice": 1,
     "module names twice in a part": 0,
     "modules hidden by a name of their package": 0,
-    "lines": 61_171,
-    "code lines": 39_441,
+    "lines": 61_169,
+    "code lines": 39_439,
     "lines of tests": 52_409,
 }
 """No figure may grow beyond its limit; whoever brings one down lowers its limit. The aims are 0 functions with more

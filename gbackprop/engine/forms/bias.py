@@ -74,14 +74,12 @@ def batch_square(bias: Bias, mat: Array, sign: Array | None, context: Context) -
 
 def square(bias: Bias, mat: Array, sign: Array | None, context: Context) -> Array:
     """Σᵥₙ s b[v, n]²."""
-    each = squares(bias, mat, sign, context)
-    return each.sum(0) if len(each) <= FEW else sum_over(each, 0)
+    return sum_over(squares(bias, mat, sign, context), 0)
 
 
 def sum_(bias: Bias, mat: Array, sign: Any, context: Context) -> Array:
     """Σᵥₙ s b[v, n]."""
-    each = weigh(position_sums(bias, mat, context), sign)
-    return each.sum((0, 1)) if each.shape[0] * each.shape[1] <= FEW else sum_over(each, 0, 1)
+    return sum_over(weigh(position_sums(bias, mat, context), sign), 0, 1)
 
 
 def add_push(bias: Bias, directions: Array, total: Array) -> bool:

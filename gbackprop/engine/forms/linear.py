@@ -7,7 +7,7 @@ from typing import Any
 
 from gbackprop.array import Array, array_module
 from gbackprop.calculus.layer import Layer, Shape
-from gbackprop.calculus.sums import FEW, sum_over
+from gbackprop.calculus.sums import sum_over
 from gbackprop.engine.forms.bias import over_positions
 from gbackprop.engine.forms.products import summed
 from gbackprop.engine.memory import Allocator, result_like
@@ -60,7 +60,7 @@ def gradients(layer: Linear, saved: Any, mat: Array, context: Context) -> dict[s
     sums = g if t == 1 else over_positions(g.reshape(1, n, t, -1))
     if n == 1:
         return {"weight": weight, "bias": sums[0, 0].copy()}
-    return {"weight": weight, "bias": sums.sum((0, 1)) if n <= FEW else sum_over(sums, 0, 1)}
+    return {"weight": weight, "bias": sum_over(sums, 0, 1)}
 
 
 def multiplied(x: Array, matrix: Array, memory: Allocator) -> Array:
