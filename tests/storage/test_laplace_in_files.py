@@ -73,6 +73,19 @@ def test_blocks_by_eigenvectors_are_read(path):
     assert loaded.log_marginal_likelihood() == pytest.approx(evidence.value(laplace.hyperparameters), rel=1e-12)
 
 
+def test_a_matrix_over_parameters_that_are_not_computed_in_the_order_of_their_names(path):
+    """In an encoder layer norm1 comes before linear1 in the computation, and after linear2 in the state dict."""
+    encoder = gb.Sequential(gb.TransformerEncoderLayer(4, 2, 3, dropout=0.0), rng=0, dtype="float64")
+    x, y = RNG.standard_normal((2, 5, 3, 4))
+    prior = {name: 0.5 + i for i, name in enumerate(encoder.trainable)}
+    laplace = Laplace(encoder, losses.MSELoss("sum"), (x, y), "full", prior_precision=prior)
+    gb.save(laplace, path)
+    loaded = gb.load_result(path, encoder)
+    assert np.array_equal(loaded.functional(x).covariance, laplace.functional(x).covariance)
+    assert loaded.effective_parameters() == laplace.effective_parameters()
+    assert loaded.decrement() == laplace.decrement()
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_all_numbers_are_the_same_in_every_bit(name, path):
     case = CASES[name]

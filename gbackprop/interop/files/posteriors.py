@@ -94,7 +94,8 @@ def laplace_of(reader: Reader, tree: Mapping[str, Any], network: Container) -> L
     expect("noise_variance", noise, "a number for MSELoss alone", (noise is None) != isinstance(loss, MSELoss))
     mean = {name: network.parameters[name].copy() for name in names}
     slope = _arrays(reader, "slope", tree["slope"], mean)
-    structure = _structure(reader, tree["structure"], tree["curvature"], mean)
+    computed = {name: mean[name] for name in slope}  # the gradient has the order of computation, as a GGN's matrix has
+    structure = _structure(reader, tree["structure"], tree["curvature"], computed)
     try:
         check_loss(loss)
         hyperparameters = checked_hyperparameters(structure.names, loss, prior, noise, tree["temperature"])
@@ -109,6 +110,7 @@ def laplace_of(reader: Reader, tree: Mapping[str, Any], network: Container) -> L
 
 
 def _structure(reader: Reader, kind: Any, tree: Any, mean: Mapping[str, Array]) -> Structure:
+    """Return H of a tree; `mean` has the parameters in the order of its rows."""
     if kind == "full":
         matrix, d = reader.array("curvature", tree), sum(value.size for value in mean.values())
         expect("curvature", matrix, f"shape {(d, d)} in float64", (matrix.shape, matrix.dtype) == ((d, d), "float64"))
