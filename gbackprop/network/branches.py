@@ -8,7 +8,6 @@ from gbackprop.base.names import inside
 from gbackprop.calculus.layer import Layer, Nodes
 from gbackprop.layers.joins import Add, Concat, Multiply
 from gbackprop.network.container import Container
-from gbackprop.network.sequential import Sequential
 
 
 class Branches(Container):
@@ -130,21 +129,29 @@ class Residual(Container):
     Source: He, Zhang, Ren, Sun 2016.
     """
 
-    fixed = frozenset({"shortcut"})
-
     def __init__(self, *layers: Layer, shortcut: Layer | None = None, rng: Any = None, dtype: Any = None) -> None:
-        self.chain, self.shortcut = Sequential(*layers), shortcut
         children = {str(i): layer for i, layer in enumerate(layers)}
         super().__init__(children if shortcut is None else {**children, "shortcut": shortcut}, rng, dtype)
 
+    @property
+    def shortcut(self) -> Layer | None:
+        """s, one of the children; None for the input itself."""
+        return self.children.get("shortcut")
+
+    @property
+    def chain(self) -> dict[str, Layer]:
+        """The layers of f: the other children, from input to output."""
+        return {key: layer for key, layer in self.children.items() if key != "shortcut"}
+
     def describe(self) -> str:
-        layers = ", ".join(map(repr, self.chain))
+        layers = ", ".join(map(repr, self.chain.values()))
         return layers if self.shortcut is None else f"{layers}, shortcut={self.shortcut!r}"
 
     def place(self, nodes: Nodes, name: str, *sources: int) -> int:
         (source,) = sources
-        end = self.chain.place(nodes, name, source)
-        other = source
+        end = other = source
+        for key, layer in self.chain.items():
+            end = layer.place(nodes, inside(name, key), end)
         if self.shortcut is not None:
             other = self.shortcut.place(nodes, inside(name, "shortcut"), source)
         return nodes.add(inside(name, "sum"), Add(), end, other)

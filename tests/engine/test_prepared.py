@@ -176,7 +176,7 @@ def test_a_change_ends_it(name, calls, monkeypatch):
 def test_a_change_within_an_inner_container_ends_it(calls, inside):
     gb.backward(inside, CE, X, Y)
     inner = inside.layers[2]
-    inner.chain.layers = (inner.chain.layers[0], layers.Tanh())
+    inner.children["1"] = layers.Tanh()
     gb.backward(inside, CE, X, Y)
     assert calls.found == 0
 

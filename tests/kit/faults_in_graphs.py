@@ -9,7 +9,7 @@ from gbackprop import layers
 from gbackprop.calculus import mixed, residual
 from gbackprop.calculus.layer import INPUT, Nodes
 from gbackprop.layers import joins
-from gbackprop.network import Concatenate, Graph, Product, Residual, Sum
+from gbackprop.network import Concatenate, Graph, Product, Residual, Sequential, Sum
 from gbackprop.network.branches import Branches
 from gbackprop.network.container import Container
 from gbackprop.plain import branching, uses
@@ -159,7 +159,8 @@ FAULTS = [
     Fault(Concatenate, "meet", "in reverse",
           before(lambda self, nodes, name, ends: (self, nodes, name, ends[::-1])), joined, "forward"),
     Fault(Residual, "place", "no shortcut",
-          instead(lambda self, nodes, name, *sources: self.chain.place(nodes, name, *sources)), skipped, "forward"),
+          instead(lambda self, nodes, name, *sources: Sequential(*self.chain.values()).place(nodes, name, *sources)),
+          skipped, "forward"),
     Fault(Graph, "place", "second input lost", instead(from_the_input), forked, "forward"),
     Fault(Container, "mjp", "latest consumer alone", instead(latest_consumer_alone), forked, "mjp"),
     Fault(Container, "jmp", "doubled", times(2), forked, "jmp"),

@@ -77,6 +77,24 @@ def test_the_uses_of_a_shared_parameter_are_explained():
     assert "shared    0.bias: g is the sum over its uses at layers 0, 1, for each column" in text
 
 
+@pytest.mark.parametrize(
+    ("key", "make"),
+    [
+        ("1", lambda child: gb.Residual(layers.Linear(3, 3), child)),
+        ("shortcut", lambda child: gb.Residual(layers.Linear(3, 3), shortcut=child)),
+        ("1", lambda child: gb.Sum(layers.Linear(3, 3), child)),
+        ("activation", lambda child: gb.TransformerEncoderLayer(3, 1, 4, dropout=0.0, activation=child)),
+    ],
+)
+def test_a_child_that_is_replaced_is_the_one_that_computes(key, make):
+    network, other = (gb.Sequential(make(child()), rng=0, dtype="float64") for child in (layers.Tanh, layers.Sigmoid))
+    x = np.random.default_rng(1).standard_normal((2, 4, 3))
+    assert not np.array_equal(network(x), other(x))
+    network[0].children[key] = layers.Sigmoid()
+    assert np.array_equal(network(x), other(x))
+    assert repr(network) == repr(other)
+
+
 # ------------------------------------------------------------------------------------------------------------- refusals
 
 A, ADD = (layers.Tanh(), "input"), layers.Add()
