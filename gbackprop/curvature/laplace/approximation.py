@@ -59,8 +59,8 @@ class Laplace(Predictions, Constructed):
         for "diag" `DiagGGN()` (the default) or `DiagGGNMC`. With `joint_bias`, a weight and its bias have one block and
         one precision.
     parameters : "last" or sequence of str, optional
-        The parameters that have uncertainty: those of the last layer that has any, or of layers and parameters by
-        name. All by default.
+        The parameters that have uncertainty: those of the last layer in `network.parameters`, or of layers and
+        parameters by name. All by default.
     prior_precision : float or dict of str to float
         δ > 0, one number or one for each parameter; with `joint_bias` one number, and `with_prior` takes one for each
         block.
