@@ -428,6 +428,15 @@ def test_a_quotient_by_zero_is_that_of_numpy(zero):
         np.testing.assert_array_equal(taken([("Div", "x c", "y", {})], {"c": np.array(zero)})(x), x / zero)
 
 
+@pytest.mark.parametrize(("op", "given", "expected"), [
+    ("Clip", {"max": 0.1}, [0.1, -2.0]), ("Clip", {"min": 0.1}, [1.0, 0.1]),
+    ("Pad", {"pads": [0, 1, 0, 0], "value": 0.1}, [0.1, 1.0, -2.0]),
+])  # fmt: skip
+def test_attributes_that_became_inputs_are_the_shortest_decimals(op, given, expected):
+    network = taken(*one(op, shape=(2,), opset=9, **given))
+    np.testing.assert_array_equal(network(np.array([[1.0, -2.0]])), [expected])
+
+
 def test_cubic_resizing_is_in_float64():
     sizes = {"r": np.zeros(0), "q": np.zeros(0, "float32"), "s": np.array([6, 3])}
     network = taken(*one("Resize", "x r q s", (2, 3, 4), sizes, axes=[2, 3], mode="cubic"))
