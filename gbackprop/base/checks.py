@@ -113,6 +113,11 @@ def is_shipped(value: Any) -> bool:
     return str(value.__module__).startswith(SHIPPED)
 
 
+def own_methods(part: Any) -> list[Any]:
+    """Return what an object has in place of methods of its class."""
+    return [value for name, value in vars(part).items() if callable(value) and hasattr(type(part), name)]
+
+
 def _misfit(name: str, signature: inspect.Signature, named: Mapping[str, Any], error: TypeError) -> str:
     takes = [str(p.replace(annotation=p.empty, default=p.empty)) for p in list(signature.parameters.values())[1:]]
     unknown = [repr(key) for key in named if key not in signature.parameters]
