@@ -70,7 +70,7 @@ class OnnxCall:
 
     def given(self, name: str, i: int, default: Any = None) -> Any:
         """Return what newer versions have as an input and older ones as an attribute, as a list of numbers."""
-        value = self.attributes[name] if name in self.attributes else self.known(i)
+        value = self.attribute(name) if name in self.attributes else self.known(i)
         return default if value is None else np.ravel(value).tolist()
 
     def targets(self, i: int) -> Sequence[list[int]]:

@@ -18,7 +18,7 @@ from gbackprop.calculus.several import Inputs
 from gbackprop.interop.onnx_call import Draft, OnnxCall
 from gbackprop.interop.onnx_rows import TABLE
 from gbackprop.interop.onnx_values import BATCH, Known, OnnxTensor, is_free, starts_of
-from gbackprop.interop.onnx_windows import BatchNormalization, ConvTranspose
+from gbackprop.interop.onnx_windows import COMPARED
 from gbackprop.layers import Identity, Parameter
 from gbackprop.network import Graph, Sequential
 from gbackprop.network.graph import INPUT_NAME, sources_of
@@ -312,12 +312,11 @@ def _compare(network: Any, model: Any, x: dict[str, np.ndarray], fixed: int | No
     """Check that the outputs are those of ONNX's reference, for two numbers of samples if any is possible."""
     first = next(iter(x.values()))
     tolerance = 1e-5 if first.dtype == "float32" else 1e-6 if rounded else 1e-10
-    run = ReferenceEvaluator(model, new_ops=[BatchNormalization, ConvTranspose]).run
     more = np.arange(len(first) + 1) % len(first)
     for feeds in [x] if fixed else [x, {name: each[more] for name, each in x.items()}]:
         batch = next(iter(feeds.values()))
         try:
-            expected = run(None, feeds)[0]
+            expected = ReferenceEvaluator(model, new_ops=COMPARED).run(None, feeds)[0]
         except Exception as error:  # of onnx.reference's own classes
             raise UnsupportedError(f"onnx.reference, with which outputs are compared, fails: {error}") from error
         ours = network(feeds if len(feeds) > 1 else batch)

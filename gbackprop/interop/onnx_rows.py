@@ -224,7 +224,7 @@ TABLE: dict[str, Rule] = {
     "Not": lambda call: call.row("affine", call.x, factor=-1, shift=1),
     "MatMul": lambda call: _product(call, *map(call.tensor, call.inputs)), "Gemm": _gemm, "Einsum": _einsum,
     "ReduceSum": _reduction("sum"), "ReduceMean": _reduction("mean"), "ReduceMax": _reduction("max"),
-    "ReduceMin": _reduction("min"), "ReduceProd": _reduction("prod"), "ReduceL2": _reduction("norm"),
+    "ReduceMin": _reduction("min"), "ReduceProd": _reduction("prod"), "ReduceL2": _reduction("sum", "square", "root"),
     "ReduceL1": _reduction("sum", before="absolute"), "ReduceSumSquare": _reduction("sum", before="square"),
     "ReduceLogSum": _reduction("sum", after="log"), "ReduceLogSumExp": _reduction("logsumexp"),
     "Softmax": _softmax(layers.Softmax), "LogSoftmax": _softmax(layers.LogSoftmax), "CumSum": _cumsum,

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from math import prod
+from operator import le
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
-from onnx.reference.ops import op_conv_transpose as reference
+from onnx.reference.ops import op_conv_transpose, op_resize
 
 from gbackprop import layers
 from gbackprop.base.errors import UnsupportedError
+from gbackprop.calculus.layer import Layer
 from gbackprop.interop.onnx_call import OnnxCall
 from gbackprop.interop.onnx_values import BATCH, Known, OnnxTensor
 from gbackprop.layers import Operation
@@ -90,9 +92,19 @@ def _conv_transpose(call: OnnxCall) -> OnnxTensor:
     return _scaled(call, y, None, bias)
 
 
+def _pooled(call: OnnxCall, layer: Layer, x: OnnxTensor, strides: tuple[int, ...]) -> OnnxTensor:
+    """Pool; without windows that start in padding which was added after the input, as the layer takes it for input."""
+    y, pads = call.put(layer, x), call.attribute("pads", (0,) * len(strides))
+    starts = [-(-(n + pad) // s) for n, pad, s in zip(call.x.shape[1:], pads, strides, strict=False)]
+    if x == call.x or all(map(le, y.shape[1:], starts)):
+        return y
+    return call.put(Operation("getitem", index=(slice(None), *map(slice, starts))), y)
+
+
 def _max_pool(call: OnnxCall) -> OnnxTensor:
     x, window = _window(call, call.attribute("kernel_shape"), -float("inf"))
-    return call.put(getattr(layers, f"MaxPool{len(window[0])}d")(*window, bool(call.attribute("ceil_mode", 0))), x)
+    layer = getattr(layers, f"MaxPool{len(window[0])}d")(*window, bool(call.attribute("ceil_mode", 0)))
+    return _pooled(call, layer, x, window[1])
 
 
 def _avg_pool(call: OnnxCall) -> OnnxTensor:
@@ -100,7 +112,7 @@ def _avg_pool(call: OnnxCall) -> OnnxTensor:
     ceil, pad = bool(call.attribute("ceil_mode", 0)), bool(call.attribute("count_include_pad", 0))
     if set(window[3]) != {1} or (x != call.x and not pad):
         raise UnsupportedError("expected no dilations, and equal pads at both ends or count_include_pad=1")
-    return call.put(getattr(layers, f"AvgPool{len(window[0])}d")(*window[:3], ceil, pad), x)
+    return _pooled(call, getattr(layers, f"AvgPool{len(window[0])}d")(*window[:3], ceil, pad), x, window[1])
 
 
 def _global_pool(name: str) -> Callable[[OnnxCall], OnnxTensor]:
@@ -130,7 +142,7 @@ class BatchNormalization(OpRun):
         return ((scale * (x - mean) / np.sqrt(var + epsilon) + bias).astype(x.dtype),)
 
 
-class ConvTranspose(reference.ConvTranspose):
+class ConvTranspose(op_conv_transpose.ConvTranspose):
     """With groups, which onnx.reference cannot compute, for the comparison."""
 
     op_domain = ""
@@ -139,6 +151,19 @@ class ConvTranspose(reference.ConvTranspose):
         biases = [None] * group if bias is None else np.split(bias, group)
         parts = map(partial(super()._run, group=1, **options), np.split(x, group, 1), np.split(weight, group), biases)
         return (np.concatenate([each[0] for each in parts], 1),)
+
+
+class Resize(op_resize.Resize):
+    """With axes counted from the end, which onnx.reference cannot compute, for the comparison."""
+
+    op_domain = ""
+
+    def _run(self, x: Any, *sizes: Any, axes: Any = None, **options: Any) -> tuple[Any]:
+        return super()._run(x, *sizes, axes=axes and [axis % x.ndim for axis in axes], **options)
+
+
+COMPARED = [BatchNormalization, ConvTranspose, Resize]
+"""Operators that are compared with what is here, and not with onnx.reference."""
 
 
 def _layer_norm(call: OnnxCall) -> OnnxTensor:
@@ -188,7 +213,8 @@ def _resize(call: OnnxCall) -> OnnxTensor:
         evaluator.rt_nodes_[0].cubic_coeff_a, call.draft.rounded = coefficient, True
     for axis, target in zip(call.attribute("axes", range(len(x.axes))), sizes or call.known(2).tolist(), strict=True):
         if target != (x.sizes(call.draft.sizes[0])[axis] if sizes else 1):
-            place, wide = x.feature(axis), x.axes[axis]
+            axis, place = axis % len(x.axes), x.feature(axis)
+            wide = x.axes[axis]
             to = {"scales": None, "sizes": np.array([wide, target])} if sizes else {
                 "scales": np.array([1, target], "float32"), "sizes": None}  # fmt: skip
             matrix = np.ascontiguousarray(evaluator.run(None, {"x": np.eye(wide, dtype=call.draft.dtype), **to})[0].T)

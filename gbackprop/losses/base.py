@@ -12,7 +12,17 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from gbackprop.array import Array, all_finite, array_module, device_of, is_array, like, on_device_of
-from gbackprop.base.checks import Constructed, check_floats, check_same, check_within, generator, kind_of, positive
+from gbackprop.base.checks import (
+    Constructed,
+    check_floats,
+    check_same,
+    check_within,
+    generator,
+    kind_of,
+    overridden,
+    positive,
+)
+from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Shape
 from gbackprop.losses.checks import no_draws
 
@@ -85,7 +95,7 @@ class Loss(Constructed):
         return 1 / batch if self.reduction == "mean" else 1.0
 
     def value(self, output: Array, target: Array) -> Array:
-        """L = R Σₙ ℓₙ, a scalar.
+        """L = R Σₙ ℓₙ, a scalar. A loss cannot have another: a sweep adds up R ℓₙ.
 
         Parameters
         ----------
@@ -257,3 +267,9 @@ class Loss(Constructed):
             check_same(where, target, "x", output, dtype=False)
         self.check_values(where, target, shape, output)
 
+
+def check_value(loss: Loss) -> None:
+    """Raise an UnsupportedError if a loss has an L of its own, which a sweep, adding up R ℓₙ, would not compute."""
+    for method in overridden(loss, Loss, ("value", "__call__")):
+        words = f"got a {method} of its own (override values, or factor for R)"
+        raise UnsupportedError(f"loss, {loss!r}: expected L = R Σₙ ℓₙ, {words}")

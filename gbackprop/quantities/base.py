@@ -11,7 +11,7 @@ import functools
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from gbackprop.base.checks import Constructed, is_shipped
+from gbackprop.base.checks import Constructed, is_shipped, own_methods
 from gbackprop.calculus.jacobian import REDUCTIONS, Reduction
 from gbackprop.calculus.moments import Moments
 from gbackprop.calculus.signals import AVERAGE, Signal
@@ -161,9 +161,10 @@ class Quantity(Constructed):
         return values[0]
 
     def stated(self, name: str) -> Any:
-        """Return an attribute, or None where a user's class has it from a shipped one, whose formula may be another."""
-        owner = next(each for each in (self, *type(self).__mro__) if name in vars(each))
-        return None if is_shipped(owner) and not is_shipped(self) else getattr(self, name)
+        """Return an attribute; None where a shipped class has it, and a user's class or method may have changed it."""
+        own = name in vars(self) or not is_shipped(next(kind for kind in type(self).__mro__ if name in vars(kind)))
+        shipped = is_shipped(self) and all(is_shipped(type(method)) for method in own_methods(self))
+        return getattr(self, name) if own or shipped else None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"

@@ -175,6 +175,18 @@ def run(*quantities, loss=losses.CrossEntropyLoss("mean"), net=None):  # noqa: B
     return gb.backward(net, loss, *batch(loss, dtype), *quantities, rng=0)
 
 
+def test_a_rule_is_not_that_of_a_method_which_an_object_has_of_its_own():
+    plain, variance, ruled = q.Variance(), q.Variance(), q.Variance()
+    for each in (variance, ruled):
+        each.finish = lambda *values: np.sqrt(plain.finish(*values))  # the standard deviation
+    with pytest.raises(gb.UnsupportedError, match=r"Variance.. cannot be merged: it has no rule"):
+        gb.data.merge([run(variance)])
+    ruled.merging = gb.data.Rows(0)
+    result = run(plain, ruled)
+    for name, value in gb.data.merge([result])[ruled].items():
+        np.testing.assert_allclose(value, np.sqrt(result[plain][name]), rtol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("quantity", "reason"),
     [

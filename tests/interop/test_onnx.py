@@ -125,6 +125,7 @@ CASES = {
         ("n", 3),
         20,
     ),
+    "powers of any base": one("Pow", "x w", arrays={"w": np.array([2.0, 3.0, 0.0])}),
     "powers": ([("Exp", "x", "e", {}), ("Pow", "e w", "y", {})], {"w": a(3)}, ("n", 3), 20),
     **{
         f"{op} and Where": (
@@ -165,6 +166,7 @@ CASES = {
     },
     "ReduceMean of opset 11": one("ReduceMean", shape=(4, 3), opset=11, axes=[2], keepdims=0),
     "ReduceSum of no axes": one("ReduceSum", noop_with_empty_axes=1),
+    "ReduceL2 of no axes": one("ReduceL2", noop_with_empty_axes=1),
     "ReduceLogSum": ([("Exp", "x", "e", {}), ("ReduceLogSum", "e a", "y", {})], {"a": np.array([1])}, ("n", 3), 20),
     "CumSum": one("CumSum", "x i", (4, 3), {"i": np.array(1)}),
     "Softmax of opset 11": one("Softmax", opset=11, axis=1),
@@ -361,6 +363,9 @@ CASES = {
     "Pad of opset 10": one("Pad", shape=(4, 3), opset=10, pads=[0, 1, 0, 0, 0, 2], value=0.5),
     "Pad of nothing": one("Pad", "x p", (4, 3), {"p": np.zeros(6, int)}),
     "MaxPool ceil": one("MaxPool", shape=IMAGE, kernel_shape=[2, 2], strides=[2, 3], ceil_mode=1),
+    **{f"{op} ceil, unequal pads": one(op, shape=IMAGE, kernel_shape=[2, 3], pads=[1, 0, 0, 2], strides=[2, 2],
+                                       ceil_mode=1, **more)
+       for op, more in (("MaxPool", {}), ("AveragePool", {"count_include_pad": 1}))},
     "MaxPool of spread entries": one("MaxPool", shape=IMAGE, kernel_shape=[3, 2], dilations=[1, 2]),
     "AveragePool ceil": one("AveragePool", shape=IMAGE, kernel_shape=[3, 2], strides=[2, 3], ceil_mode=1),
     "AveragePool of one axis": one("AveragePool", shape=(2, 7), kernel_shape=[3], pads=[1, 1], count_include_pad=1),
@@ -377,6 +382,8 @@ CASES = {
         "c.weight": a(3, 4), "c.bias": a(4)}, axis=2),
     "Resize to sizes": one("Resize", "x   s".replace("   ", " r q "), (2, 3, 4), {
         "r": np.zeros(0), "q": np.zeros(0, "float32"), "s": np.array([6, 3])}, axes=[2, 3]),
+    "Resize of axes from the end": one("Resize", "x r s", (2, 3, 4), {
+        "r": np.zeros(0), "s": np.array([1.5, 2])}, axes=[-1, -2], mode="linear"),
     "constants are folded": (
         [
             ("Constant", "", "c", {"value": numpy_helper.from_array(np.arange(3.0))}),
@@ -426,6 +433,15 @@ def test_a_quotient_by_zero_is_that_of_numpy(zero):
     x = np.array([[1.0, -2.0, 0.0]])
     with np.errstate(all="ignore"):
         np.testing.assert_array_equal(taken([("Div", "x c", "y", {})], {"c": np.array(zero)})(x), x / zero)
+
+
+@pytest.mark.parametrize(("op", "given", "expected"), [
+    ("Clip", {"max": 0.1}, [0.1, -2.0]), ("Clip", {"min": 0.1}, [1.0, 0.1]),
+    ("Pad", {"pads": [0, 1, 0, 0], "value": 0.1}, [0.1, 1.0, -2.0]),
+])  # fmt: skip
+def test_attributes_that_became_inputs_are_the_shortest_decimals(op, given, expected):
+    network = taken(*one(op, shape=(2,), opset=9, **given))
+    np.testing.assert_array_equal(network(np.array([[1.0, -2.0]])), [expected])
 
 
 def test_cubic_resizing_is_in_float64():
@@ -675,6 +691,8 @@ def test_what_cannot_be_taken_over_is_named(nodes, words):
         (([("MaxPool", "x", "m i", {"kernel_shape": [2, 2]}), ("Cast", "i", "f", {"to": 11}), ("Add", "m f", "y", {})],
           {}, ("n", *IMAGE), 20), "Cast: 'i' is a further output of a node, which is not taken over"),
         (one("Add", "x w", arrays={"w": np.ones(3, int)}), "onnx.reference, with which outputs are compared, fails"),
+        (([("DequantizeLinear", "w s", "d", {}), ("MatMul", "x d", "y", {})],
+          {"w": np.ones((3, 2), "uint8"), "s": np.array(0.5)}, ("n", 3), 13, "float32"), "No implementation for"),
         (one("Resize", "x s", (2, 3), {"s": np.array([1.0, 1, 2])}, 10), "expected opset 11 or newer, no crop"),
         (([("Transpose", "x", "t", {"perm": [1, 0, 2]}), ("GlobalMaxPool", "t", "y", {})], {}, ("n", 4, 3), 20),
          "expected the samples along axis 0, got axes (4, (None,), 3)"),

@@ -5,7 +5,7 @@ import pytest
 from refusals import refuse
 
 import gbackprop as gb
-from gbackprop import layers, losses, operators
+from gbackprop import UnsupportedError, layers, losses, operators
 from gbackprop import quantities as q
 from gbackprop.curvature import spectra
 
@@ -258,3 +258,31 @@ def test_draws_of_a_loss_that_says_nothing_of_them():
     half = type("Half", (Quartic,), {"pseudo_targets": lambda self, output, noise: output[None]})
     with pytest.raises(NotImplementedError, match=r"^Half has no noise$"):
         gb.backward(network, half(), x, y, q.DiagGGNMC(), rng=0)
+
+
+class Shifted(losses.MSELoss):
+    """A loss whose L is not R Σₙ ℓₙ."""
+
+    def value(self, output, target):
+        return super().value(output, target) + 10
+
+    __call__ = value
+
+
+def own_value(how, monkeypatch):
+    """A loss with a value of its own, by its class, its object, or an assignment to a class that ships."""
+    loss = Shifted() if how == "subclass" else losses.MSELoss()
+    if how != "subclass":
+        monkeypatch.setattr(loss if how == "object" else losses.MSELoss, "value", lambda *given: 10.0, raising=False)
+    return loss
+
+
+@pytest.mark.parametrize("weights", [None, np.ones(N)], ids=["", "weights"])
+@pytest.mark.parametrize("how", ["subclass", "object", "class"])
+def test_a_value_that_a_sweep_would_not_compute_is_refused(how, weights, monkeypatch):
+    network, y = gb.Sequential(layers.Linear(5, 3), rng=0, dtype="float64"), np.zeros((N, 3))
+    before = gb.backward(network, losses.MSELoss(), X, y, sample_weight=weights).loss
+    np.testing.assert_allclose(before, np.mean(network(X) ** 2), rtol=1e-12)
+    loss = own_value(how, monkeypatch)
+    with pytest.raises(UnsupportedError, match=r"got a value of its own \(override values, or factor for R\)"):
+        gb.backward(network, loss, X, y, sample_weight=weights)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, all_finite
-from gbackprop.base.checks import SHIPPED, is_shipped
+from gbackprop.base.checks import SHIPPED, is_shipped, own_methods
 from gbackprop.base.threads import NO_CONTEXT, one_blas_thread
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.state import changed_class
@@ -137,7 +137,7 @@ def write_call(call: Execution, result: Result, layers: Sequence[Layer]) -> Writ
     parts = [plan.network, *layers, plan.loss, *[each for each, _ in plan.needs]]
     kinds = {kind for part in parts for kind in type(part).__mro__ if is_shipped(kind)} | _jacobians(call)
     methods, functions = [value for kind in kinds for value in vars(kind).values()], Functions(kinds)
-    if not all(map(_is_as_shipped, parts)) or not all(map(_is_ours, methods)) or functions.foreign:
+    if any(map(own_methods, parts)) or not all(map(_is_ours, methods)) or functions.foreign:
         return None
     try:
         (text, scope), again = (recorded(call, layers, np.random.default_rng(seed)) for seed in (0, 1))
@@ -154,11 +154,6 @@ def write_call(call: Execution, result: Result, layers: Sequence[Layer]) -> Writ
 
 def _jacobians(call: Execution) -> set[type]:
     return {kind for of, *_ in call.known.jacobians for kind in of.__mro__ if is_shipped(kind)}
-
-
-def _is_as_shipped(part: Any) -> bool:
-    """Return whether no method of an object is its own: it may do more than compute, in each call."""
-    return not any(callable(value) and hasattr(type(part), name) for name, value in vars(part).items())
 
 
 def _is_ours(value: Any) -> bool:
