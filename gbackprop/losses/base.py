@@ -12,17 +12,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from gbackprop.array import Array, all_finite, array_module, device_of, is_array, like, on_device_of
-from gbackprop.base.checks import (
-    Constructed,
-    check_floats,
-    check_same,
-    check_within,
-    generator,
-    kind_of,
-    overridden,
-    positive,
-)
-from gbackprop.base.errors import UnsupportedError
+from gbackprop.base.checks import Constructed, check_floats, check_same, check_within, generator, kind_of, positive
 from gbackprop.calculus.layer import Shape
 from gbackprop.losses.checks import no_draws
 
@@ -266,10 +256,3 @@ class Loss(Constructed):
         if device_of(target) != device_of(output):
             check_same(where, target, "x", output, dtype=False)
         self.check_values(where, target, shape, output)
-
-
-def check_value(loss: Loss) -> None:
-    """Raise an UnsupportedError if a loss has an L of its own, which a sweep, adding up R ℓₙ, would not compute."""
-    for method in overridden(loss, Loss, ("value", "__call__")):
-        words = f"got a {method} of its own (override values, or factor for R)"
-        raise UnsupportedError(f"loss, {loss!r}: expected L = R Σₙ ℓₙ, {words}")

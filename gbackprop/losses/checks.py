@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array
-from gbackprop.base.checks import SHIPPED
+from gbackprop.base.checks import SHIPPED, overridden
 from gbackprop.base.errors import UnsupportedError
 
 TOLERANCE = 1e-4
@@ -42,12 +42,19 @@ def check_targets(name: str, targets: Array, loss: Any, x: Array, batch_shape: t
 
 
 def check_factor(loss: Any, batch: int, target: Any) -> None:
-    """Raise a ValueError unless a loss's own R is 1 for "sum", and 1/R of two parts of a batch add up for "mean".
+    """Raise an error where a loss's own R is not 1 for "sum", or 1/R of two parts of a batch do not add up for "mean".
+
+    Nor may it have an L of its own: a sweep adds up R ℓₙ.
 
     Merged batches and operators take it so. A part with 1/R = 1 shows nothing: it may have no target that counts, and
     that R by the loss's own choice.
     """
+    from gbackprop.losses.base import Loss  # which takes `no_draws` from here
+
     loss, y = (loss, target) if loss.plain is None else (loss.plain, target.y)
+    for method in overridden(loss, Loss, ("value", "__call__")):
+        words = f"got a {method} of its own (override values, or factor for R)"
+        raise UnsupportedError(f"loss, {loss!r}: expected L = R Σₙ ℓₙ, {words}")
     if type(loss).factor.__module__.startswith(SHIPPED):
         return
     whole, name, failed = _divisor(loss, batch, y), f"{type(loss).__name__}.factor", ""

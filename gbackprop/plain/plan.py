@@ -19,7 +19,7 @@ from gbackprop.calculus.jacobian import REDUCTIONS
 from gbackprop.calculus.layer import INPUT, Layer, Leaf, Nodes, leaves_of
 from gbackprop.calculus.signals import AVERAGE, GRADIENT, RESIDUAL, SAMPLES, MonteCarlo, Signal
 from gbackprop.calculus.wrt import InputRows, Names, X, check_names, every_value, names_of, placed
-from gbackprop.losses.base import Loss, check_value
+from gbackprop.losses.base import Loss
 from gbackprop.losses.checks import check_factor, check_targets
 from gbackprop.plain.coupling import Meeting, statistics_of
 from gbackprop.plain.flow import Flow
@@ -109,8 +109,7 @@ class Plan(Meeting):
             _check_supported(self)
             if any(not leaf.layer.__module__.startswith(SHIPPED) for leaf in leaves):
                 check_own(leaves, x, self.training, self.needs)
-            check_value(loss.plain or loss)
-            if not (loss.plain or loss).__module__.startswith(SHIPPED):
+            if not (own := loss.plain or loss).__module__.startswith(SHIPPED) or "value" in vars(own):
                 check_factor(loss, x.shape[0], y)
             if AVERAGE in self.signals:
                 check_chain(leaves)
