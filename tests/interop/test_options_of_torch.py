@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import gbackprop as gb
-from gbackprop import losses
+from gbackprop import layers, losses
 from gbackprop.interop import from_torch
 
 torch = pytest.importorskip("torch")
@@ -358,3 +358,33 @@ def test_a_gradient_that_a_hook_of_a_module_changes_is_refused():
 def test_numbers_of_the_data_may_be_detached_where_they_have_no_gradient():
     module = nn.Sequential(nn.Embedding(5, 3))
     assert from_torch(Own(lambda m, x: m.part(x.detach()), part=module), torch.ones(2, 3, dtype=torch.int64))
+
+
+# ------------------------------------------------------------------------------------------------------------- outputs
+
+
+def test_an_infinite_output_hides_no_difference(monkeypatch):
+    monkeypatch.setattr(layers.Tanh, "value", lambda self, x: 1.01 * x)
+    x = torch.linspace(0, 2, 12).reshape(3, 4)
+    words = r"expected torch's output, of at most \d.*, got one that differs"
+    with np.errstate(divide="ignore"), pytest.raises(ValueError, match=words):
+        from_torch(Own(lambda m, x: m.v * torch.cat([x.log(), torch.tanh(x)], 1), {"v": torch.ones(8)}), x)
+
+
+def test_infinite_outputs_are_torchs_where_those_are():
+    module, x = Own(lambda m, x: (m.v * x).log(), {"v": torch.ones(3)}), torch.tensor([[0.0, 1, -1], [1, 2, 3]])
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(from_torch(module, x)(x.numpy()), module(x).detach(), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda y: (-2.0) ** y, r"pow: expected a base above 0, got -2.0"),
+        (lambda y: 0**y, r"pow: expected a base above 0, got 0.0"),
+        (lambda y: F.softmax(y, 1, dtype=torch.float64), r"of at most \S+ in float64, where the network has float32"),
+    ],
+)
+def test_what_cannot_be_taken_is_named(function, words):
+    with pytest.raises(ValueError, match=words):
+        from_torch(Own(lambda m, x: function(m.v * x), {"v": torch.rand(4)}), torch.randn(3, 4))
