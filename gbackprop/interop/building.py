@@ -51,6 +51,8 @@ class Building:
         self.broken: set[str] = set()  # paths of modules that are not taken as a whole, and names of shared parameters
         self.apart = apart  # names of parameters that no layer takes
         self.varying: set[torch.fx.Node] = set()
+        self.trained = {name for name, value in module.named_parameters() if value.requires_grad}
+        self.flow: set[torch.fx.Node] = set()  # the calls that gradients flow through
         self.integers = _integers(capture, inputs)  # names of nodes
         self.floats: dict[str, str] = {}  # the nodes that have these as floats
         self.casts = False  # whether torch computes a part in float32

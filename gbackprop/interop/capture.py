@@ -19,6 +19,7 @@ import torch
 from torch.export import Dim
 from torch.export.graph_signature import InputKind
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map_only
 
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.interop.arguments import at, first_line
@@ -48,21 +49,41 @@ LIBRARY.define("columns(Tensor x, int start, SymInt[] shape, ScalarType dtype, s
 torch.library.impl(LIBRARY, "columns", "CompositeExplicitAutograd")(columns)
 
 
+def _copy(x: torch.Tensor, src: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    """Return numbers in the shape of x, as torch does without a derivative."""
+    return src.to(x.dtype).expand(x.shape)
+
+
 DROPOUT = "dropout "
 """In place of a path: the function, before its probability."""
 
 
-class _Dropouts(TorchFunctionMode):
-    """Keeps the probabilities of dropout that does nothing in evaluation mode."""
+class _Visible(TorchFunctionMode):
+    """Makes calls of what does nothing to numbers: dropout in evaluation mode, and no gradients, which is `detach`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.grows = True  # as the module's code says: a torch.autograd.Function has no gradients inside, either
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.nn.functional.dropout:
-            given = inspect.signature(func).bind(*args, **(kwargs or {}))
-            given.apply_defaults()
-            if not given.arguments["training"]:
-                x, p = given.arguments["input"], given.arguments["p"]
-                return whole(x, None, f"{DROPOUT}{p}", "", x.shape, x.dtype)
-        return func(*args, **(kwargs or {}))
+        found = _kept(func, *args, **(kwargs or {}))
+        if func is torch._C._set_grad_enabled:
+            self.grows = args[0]
+        off = torch.is_inference_mode_enabled() or not (self.grows or torch.is_grad_enabled())
+        return tree_map_only(torch.Tensor, torch.detach, found) if off else found
+
+
+def _kept(func: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call a function; dropout that does nothing keeps its probability, and `data` is `detach`."""
+    if func == torch.Tensor.data.__get__:  # type: ignore[attr-defined]
+        return torch.detach(*args)
+    if func is torch.nn.functional.dropout:
+        given = inspect.signature(func).bind(*args, **kwargs)
+        given.apply_defaults()
+        if not given.arguments["training"]:
+            x, p = given.arguments["input"], given.arguments["p"]
+            return whole(x, None, f"{DROPOUT}{p}", "", x.shape, x.dtype)
+    return func(*args, **kwargs)
 
 
 @dataclass
@@ -87,7 +108,8 @@ class Capture:
         with torch.set_grad_enabled(gradients):
             for node in self.graph.nodes:
                 if node.op == "call_function" and (only is None or node in only):
-                    own = {torch.ops.gbackprop.whole.default: calls, torch.ops.gbackprop.columns.default: columns}
+                    own = {torch.ops.gbackprop.whole.default: calls, torch.ops.gbackprop.columns.default: columns,
+                           torch.ops.aten.copy.default: _copy}  # fmt: skip
                     function = own.get(node.target, node.target)
                     args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
                     values[node] = function(*args, **kwargs)
@@ -205,7 +227,16 @@ def _is_general(program: Any) -> bool:
 def _program(module: torch.nn.Module, x: torch.Tensor, size: Any) -> Any:
     # opt_einsum would choose the order of products by the sizes, the number of samples among them
     ordered = torch.backends.opt_einsum.flags(enabled=False)
-    with evaluating(module), _hints_as_given(), warnings.catch_warnings(), _Dropouts(), ordered:
+    forward = module.forward
+
+    def visible(x: torch.Tensor) -> Any:
+        with _Visible():
+            return forward(x)
+
+    with (
+        evaluating(module), calling({module: visible}), _hints_as_given(), warnings.catch_warnings(), ordered,
+        torch.inference_mode(False), torch.enable_grad(),
+    ):  # fmt: skip
         warnings.simplefilter("ignore")
         return torch.export.export(module, (x.clone(),), strict=False, dynamic_shapes=({0: size},))
 
@@ -257,7 +288,8 @@ def path_of(node: torch.fx.Node) -> str:
 def line_of(node: torch.fx.Node) -> str:
     """Return the line of the user's code in which a call is."""
     frames = re.findall(r'File "([^"]+)", line (\d+), in \S+\n\s*(.*)', node.meta.get("stack_trace") or "")
-    users = [each for each in frames if f"{sep}torch{sep}" not in each[0] and dirname(each[0]) != dirname(__file__)]
+    inner = "<", f"{dirname(__file__)}{sep}"  # code that torch has written, and the import's
+    users = [each for each in frames if f"{sep}torch{sep}" not in each[0] and not each[0].startswith(inner)]
     if not users:
         return ""
     path, number, code = users[-1]

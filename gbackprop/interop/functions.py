@@ -104,6 +104,8 @@ def div(call: FunctionCall) -> str:
 def power(call: FunctionCall) -> str:
     """Return a power, of which the base or the exponent may be a number."""
     if is_number(call.self):
+        if finite(call.self) <= 0:
+            raise UnsupportedError(f"expected a base above 0, got {finite(call.self)}")
         return call.op("exp", call.scaled(call.place(call.exponent).name, log(finite(call.self))))
     base = call.place(call.self).name
     if not is_number(call.exponent):

@@ -20,6 +20,7 @@ from gbackprop.interop.assembly import KNOWN, Assembly, Failed
 from gbackprop.interop.calls import as_torch
 from gbackprop.interop.capture import calling, captured, columns, evaluating, keeping
 from gbackprop.interop.gradients import check_gradients, is_hooked
+from gbackprop.interop.outputs import unlike
 from gbackprop.interop.sizes import check_beyond
 from gbackprop.interop.wholes import RECURRENT, WholeModule, converted, is_known, is_patched, shared, wholes_of
 from gbackprop.network import Container, Graph, Sequential
@@ -308,11 +309,4 @@ def _run_whole(wholes: dict[str, WholeModule], x: Any, mask: Any, path: str, ent
 
 def _differ(ours: np.ndarray, theirs: torch.Tensor, precision: str) -> str:
     """Return how an output differs from torch's by more than in a precision, or an empty text."""
-    expected = theirs.numpy()
-    if ours.shape != expected.shape:
-        return f"expected torch's output of shape {expected.shape}, got {ours.shape}"
-    difference = np.abs(ours - expected).max(initial=0)
-    largest = np.abs(expected).max(initial=0)
-    if difference <= TOLERANCES.get(precision, 0) * largest:
-        return ""
-    return f"expected torch's output, of at most {largest:.3g}, got one that differs by {difference:.3g}"
+    return unlike(ours, theirs.numpy(), TOLERANCES.get(precision, 0), "torch's output")

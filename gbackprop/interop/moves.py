@@ -25,10 +25,10 @@ def same(call: FunctionCall) -> str:
 
 
 def detach(call: FunctionCall) -> str:
-    """Return a tensor as it is, if it has no gradient."""
-    if call.node.meta["val"].is_floating_point():
-        raise UnsupportedError("expected a function with the gradient of what it computes, got one that is cut off "
-                               "(remove it, and freeze parameters that have no gradient)")  # fmt: skip
+    """Return a tensor as it is, if no gradient flows through it."""
+    if call.node in call.assembly.flow:
+        raise UnsupportedError("expected a function with the gradient of what it computes, got one that is cut off, as "
+                               "all are in torch.no_grad (remove it, and freeze parameters that have no gradient)")
     return same(call)
 
 

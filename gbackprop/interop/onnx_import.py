@@ -19,6 +19,7 @@ from gbackprop.interop.onnx_call import Draft, OnnxCall
 from gbackprop.interop.onnx_rows import TABLE
 from gbackprop.interop.onnx_values import BATCH, Known, OnnxTensor, is_free, starts_of
 from gbackprop.interop.onnx_windows import COMPARED
+from gbackprop.interop.outputs import unlike
 from gbackprop.layers import Identity, Parameter
 from gbackprop.network import Graph, Sequential
 from gbackprop.network.graph import INPUT_NAME, sources_of
@@ -320,11 +321,6 @@ def _compare(network: Any, model: Any, x: dict[str, np.ndarray], fixed: int | No
         except Exception as error:  # of onnx.reference's own classes
             raise UnsupportedError(f"onnx.reference, with which outputs are compared, fails: {error}") from error
         ours = network(feeds if len(feeds) > 1 else batch)
-        largest = np.abs(expected).max(initial=0)
-        if ours.shape != expected.shape:
-            raise ValueError(f"output: expected shape {expected.shape} for {len(batch)} samples, got {ours.shape}")
-        with np.errstate(invalid="ignore"):
-            difference = np.abs(ours - expected).max(initial=0)
-        if not difference <= tolerance * largest and not np.array_equal(ours, expected, equal_nan=True):
-            raise ValueError(f"output: expected that of onnx.reference, of at most {largest:.3g}, "
-                             f"got one that differs by {difference:.3g}")  # fmt: skip
+        words = unlike(ours, expected, tolerance, "that of onnx.reference")
+        if words:
+            raise ValueError(f"output: {words}")

@@ -109,6 +109,8 @@ def exchanged(where: str, value: Any) -> Any:
     if is_array(value) or isinstance(value, np.ndarray) or not hasattr(value, "__dlpack__"):
         return value
     try:
+        for name in ("resolve_conj", "resolve_neg"):  # what torch changes as it reads, DLPack gives as it was
+            value = getattr(value, name)() if hasattr(value, name) else value
         return np.from_dlpack(value)
     except Exception as error:  # what it raises is up to the other library
         dtype, device = (getattr(value, name, "unknown") for name in ("dtype", "device"))

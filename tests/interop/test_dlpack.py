@@ -71,3 +71,13 @@ def test_what_does_not_fit_is_named_and_nothing_is_loaded(value, error, words):
     with pytest.raises(error, match=words):
         net.load_state_dict({**FOREIGN, "0.bias": value})
     assert all(np.array_equal(before[name], value) for name, value in net.state_dict().items())
+
+
+def test_a_tensor_that_is_negated_as_it_is_read_is_loaded_as_it_is_read():
+    torch = pytest.importorskip("torch")
+    value, net = torch.complex(torch.zeros(2), torch.tensor([1.0, 2.0])).conj().imag, network()
+    assert value.is_neg()
+    net.parameters["0.bias"] = value
+    np.testing.assert_array_equal(net.parameters["0.bias"], [-1, -2])
+    loaded = network().load_state_dict({**FOREIGN, "0.bias": value})
+    np.testing.assert_array_equal(loaded.parameters["0.bias"], [-1, -2])

@@ -803,6 +803,14 @@ def test_outputs_that_differ_are_an_error(monkeypatch):
         taken(CHAIN, WEIGHTS)
 
 
+def test_an_infinite_output_hides_no_difference(monkeypatch):
+    monkeypatch.setattr(layers.Tanh, "value", lambda self, x: 1.01 * x)
+    nodes = [("Log", "x", "l", {}), ("Tanh", "x", "t", {}), ("Add", "l t", "y", {})]
+    words = r"output: expected that of onnx\.reference, of at most 1.*, got one that differs"
+    with np.errstate(divide="ignore"), pytest.raises(ValueError, match=words):
+        taken(nodes, example=np.array([[0.0, 1, 2]]))
+
+
 def test_the_extra_is_named():
     code = "import sys; sys.modules['onnx'] = None; import gbackprop as gb; gb.interop.from_onnx(b'')"
     done = subprocess.run(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import gbackprop as gb
-from gbackprop import losses
+from gbackprop import layers, losses
 from gbackprop.interop import from_torch
 
 torch = pytest.importorskip("torch")
@@ -296,6 +296,43 @@ def without_gradient(m, y):
     return y * z
 
 
+def beyond(m, y):
+    with torch.no_grad():
+        z = torch.relu(y - 50)  # 0 for the example
+    return y + z
+
+
+def inferred(m, y):
+    with torch.inference_mode():
+        z = torch.relu(y - 50)
+    return y + z
+
+
+def switched(m, y):
+    torch.set_grad_enabled(False)
+    z = torch.relu(y - 50)
+    torch.set_grad_enabled(True)
+    return y + z
+
+
+def of_the_weight(m, y):
+    with torch.no_grad():
+        size = 1 / (1 + 1e-6 * m.scale.norm())
+    return y * size
+
+
+def scaled(m, y):
+    if y.requires_grad:
+        y.register_hook(lambda g: 1.005 * g)
+    return y.tanh()
+
+
+def written(m, y):
+    z = torch.zeros_like(y)
+    z[:, :2] = scaled(m, y)[:, :2]
+    return z
+
+
 def hooked(m, y):
     if y.requires_grad:
         y.register_hook(lambda g: 2 * g)
@@ -307,7 +344,15 @@ def hooked(m, y):
     [
         (lambda m, y: y * y.tanh().detach(), "detach: expected a function with the gradient of what it computes"),
         (lambda m, y: y + (torch.sign(y) - y).detach(), "detach: expected a function with the gradient"),
-        (without_gradient, r"got others of scale, its input \(torch.no_grad, a torch.autograd.Function, or a hook\)"),
+        (without_gradient, "detach: expected a function with the gradient .*, got one that is cut off, as all are in"),
+        (beyond, "detach: expected a function with the gradient of what it computes, got one that is cut off"),
+        (inferred, "detach: expected a function with the gradient of what it computes, got one that is cut off"),
+        (switched, "detach: expected a function with the gradient of what it computes, got one that is cut off"),
+        (torch.no_grad()(lambda m, y: y.tanh()), "detach: expected a function with the gradient"),
+        (of_the_weight, "detach: expected a function with the gradient of what it computes, got one that is cut off"),
+        (lambda m, y: y + torch.relu(y - 50).data, "detach: expected a function with the gradient"),
+        (scaled, r"got others of scale, its input \(a torch.autograd.Function, or a hook\)"),
+        (written, r"got others of scale, its input \(a torch.autograd.Function, or a hook\)"),
         (lambda m, y: rounded(y), "expected the gradients of the functions that it calls, got others of scale"),
         (lambda m, y: bounded(y), "expected the gradients of the functions that it calls, got others of scale"),
         (lambda m, y: bounding(y), "expected the gradients of the functions that it calls, got others of scale"),
@@ -358,3 +403,76 @@ def test_a_gradient_that_a_hook_of_a_module_changes_is_refused():
 def test_numbers_of_the_data_may_be_detached_where_they_have_no_gradient():
     module = nn.Sequential(nn.Embedding(5, 3))
     assert from_torch(Own(lambda m, x: m.part(x.detach()), part=module), torch.ones(2, 3, dtype=torch.int64))
+
+
+class Positions(nn.Module):
+    """What has no gradient: tables, masks, conditions, and numbers of frozen parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.part, self.frozen = nn.Linear(4, 3), nn.Parameter(torch.rand(3), requires_grad=False)
+        self.register_buffer("table", torch.rand(3))
+
+    def forward(self, x):
+        y = self.part(x)
+        with torch.no_grad():
+            positions = torch.arange(3.0).unsqueeze(0) * self.table
+            mask = torch.full((3, 3), -torch.inf).triu_(1)
+            mask.view(-1)[3:4].fill_(0.5)
+            size = 1 / (1 + self.frozen.norm())
+            positive = (y > 0.1).to(y.dtype)
+        return size * y * positive + positions + (y.detach() > 0).to(y.dtype) @ mask.exp().to(y.dtype)
+
+
+@pytest.mark.parametrize("around", [torch.enable_grad, torch.inference_mode])
+def test_what_has_no_gradient_may_be_computed_without_one(around):
+    module, x = Positions().double(), torch.randn(5, 4, dtype=torch.float64)
+    with around():
+        network = from_torch(module, x[:3])
+    y = module(x)
+    theirs = torch.autograd.grad((y**2).sum(), list(module.part.parameters()))
+    found = gb.backward(network, losses.MSELoss("sum"), x.numpy(), np.zeros((5, 3)))
+    np.testing.assert_allclose(found.output, y.detach(), atol=1e-12)
+    for name, value in zip(("part.weight", "part.bias"), theirs, strict=True):
+        np.testing.assert_allclose(found.gradient[name], value, atol=1e-12, err_msg=name)
+
+
+def test_a_module_of_which_torch_has_no_gradient_is_taken():
+    def doubled(m, x):
+        y = (m.v * x).exp()
+        return y.mul_(2)  # the derivative of exp needs what is written over
+
+    module, x = Own(doubled, {"v": torch.rand(4)}), torch.rand(3, 4)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        module(x).sum().backward()
+    np.testing.assert_allclose(from_torch(module, x)(x.numpy()), module(x).detach(), rtol=1e-5)
+
+
+# ------------------------------------------------------------------------------------------------------------- outputs
+
+
+def test_an_infinite_output_hides_no_difference(monkeypatch):
+    monkeypatch.setattr(layers.Tanh, "value", lambda self, x: 1.01 * x)
+    x = torch.linspace(0, 2, 12).reshape(3, 4)
+    words = r"expected torch's output, of at most \d.*, got one that differs"
+    with np.errstate(divide="ignore"), pytest.raises(ValueError, match=words):
+        from_torch(Own(lambda m, x: m.v * torch.cat([x.log(), torch.tanh(x)], 1), {"v": torch.ones(8)}), x)
+
+
+def test_infinite_outputs_are_torchs_where_those_are():
+    module, x = Own(lambda m, x: (m.v * x).log(), {"v": torch.ones(3)}), torch.tensor([[0.0, 1, -1], [1, 2, 3]])
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(from_torch(module, x)(x.numpy()), module(x).detach(), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda y: (-2.0) ** y, r"pow: expected a base above 0, got -2.0"),
+        (lambda y: 0**y, r"pow: expected a base above 0, got 0.0"),
+        (lambda y: F.softmax(y, 1, dtype=torch.float64), r"of at most \S+ in float64, where the network has float32"),
+    ],
+)
+def test_what_cannot_be_taken_is_named(function, words):
+    with pytest.raises(ValueError, match=words):
+        from_torch(Own(lambda m, x: function(m.v * x), {"v": torch.rand(4)}), torch.randn(3, 4))

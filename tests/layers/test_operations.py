@@ -340,3 +340,9 @@ def test_parts_of_one_kind_are_numbered():
                       "o": (Operation("cosine_similarity"), "a", "b")})  # fmt: skip
     names = {leaf.name for leaf in leaves_of(graph, (6,))}
     assert {"o.norm.sum", "o.norm2.sum", "o.clip", "o.clip2", "o.broadcast_to2"} <= names
+
+
+def test_the_absolute_value_of_a_negative_zero_is_zero():
+    y = gb.Sequential(Operation("absolute")).astype("float64")(np.array([[-0.0, 0.0, -2.0]]))
+    assert not np.signbit(y).any()
+    np.testing.assert_array_equal(y, [[0, 0, 2]])

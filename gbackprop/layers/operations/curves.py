@@ -145,8 +145,8 @@ CURVES = table(
     CurveRow("negative", "-{0}", "y = −x; −g", lambda x, o: -x, lambda x, y, o: _full(x, -1)),
     CurveRow("affine", "{factor} * {0} + {shift}", "y = factor x + shift; factor g",
              lambda x, o: o.factor * x + o.shift, lambda x, y, o: _full(x, o.factor), bind=_affine, cost=FEW),
-    CurveRow("absolute", "np.abs({0})", "y = |x|; sign(x) g", lambda x, o: _sign(x) * x, lambda x, y, o: _sign(x),
-             ties="0 at 0, as in torch"),
+    CurveRow("absolute", "np.abs({0})", "y = |x|; sign(x) g", lambda x, o: _sign(x) * x + 0.0,  # |−0| = 0
+             lambda x, y, o: _sign(x), ties="0 at 0, as in torch"),
     CurveRow("sign", "np.sign({0})", "y = sign(x); 0 g", lambda x, o: _sign(x).astype(x.dtype),
              lambda x, y, o: _full(x, 0), ties="0 everywhere, as in torch"),
     CurveRow("clip", "np.clip({0}, {least}, {most})",
