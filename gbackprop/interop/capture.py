@@ -75,7 +75,7 @@ class _Visible(TorchFunctionMode):
 
 def _kept(func: Any, *args: Any, **kwargs: Any) -> Any:
     """Call a function; dropout that does nothing keeps its probability, and `data` is `detach`."""
-    if func == torch.Tensor.data.__get__:  # type: ignore[attr-defined]
+    if func == torch.Tensor.data.__get__:
         return torch.detach(*args)
     if func is torch.nn.functional.dropout:
         given = inspect.signature(func).bind(*args, **kwargs)
