@@ -5,7 +5,7 @@ from __future__ import annotations
 import dis
 import inspect
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from math import inf, isfinite
 from numbers import Integral, Real
@@ -116,11 +116,6 @@ def is_shipped(value: Any) -> bool:
 def own_methods(part: Any) -> list[Any]:
     """Return what an object has in place of methods of its class."""
     return [value for name, value in vars(part).items() if callable(value) and hasattr(type(part), name)]
-
-
-def overridden(part: Any, kind: type, methods: Iterable[str]) -> list[str]:
-    """Return which of the methods of an object are not those of a class of it."""
-    return [name for name in methods if getattr(getattr(part, name), "__func__", None) is not getattr(kind, name)]
 
 
 def _misfit(name: str, signature: inspect.Signature, named: Mapping[str, Any], error: TypeError) -> str:

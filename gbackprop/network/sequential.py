@@ -7,7 +7,6 @@ from typing import Any, overload
 
 import numpy as np
 
-from gbackprop.base.checks import overridden
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Layer, Nodes
 from gbackprop.network.container import Container, layers_of
@@ -77,7 +76,7 @@ class Sequential(Container):
         waiting: list[Any] = [self]
         while waiting:
             at = waiting.pop()
-            if isinstance(at, Sequential) and not overridden(at, Sequential, ("__repr__",)):
+            if isinstance(at, Sequential) and not _own(at, ("__repr__",)):
                 parts = [part for child in at.layers for part in (", ", child)][1:]
                 waiting += reversed(["Sequential(", *parts, ")"])
             else:
@@ -92,7 +91,7 @@ class Sequential(Container):
         waiting: list[tuple[str, Layer]] = [(name, self)]
         while waiting:
             path, layer = waiting.pop()
-            if isinstance(layer, Sequential) and (layer is self or not overridden(layer, Sequential, OWN + STRUCTURE)):
+            if isinstance(layer, Sequential) and (layer is self or not _own(layer, OWN + STRUCTURE)):
                 inside = [(f"{path}.{i}" if path else str(i), child) for i, child in enumerate(layer.children.values())]
                 waiting += reversed(inside)
             else:
@@ -104,7 +103,7 @@ class Sequential(Container):
 
     def place(self, nodes: Nodes, name: str, *sources: int) -> int:
         plain = type(self) is Sequential and vars(self).keys().isdisjoint(OWN)
-        for method in () if plain else overridden(self, Sequential, OWN):
+        for method in () if plain else _own(self, OWN):
             raise UnsupportedError(
                 f"layer {name or '(the network)'}, {type(self).__name__}: expected a chain of layers, got a "
                 f"subclass of Sequential with a {method} of its own (write a Layer instead)"
@@ -113,3 +112,9 @@ class Sequential(Container):
         for path, layer in self.chain(name):
             source = layer.place(nodes, path, source)
         return source
+
+
+def _own(layer: Layer, methods: tuple[str, ...]) -> list[str]:
+    """Return which of the methods are not those of `Sequential`."""
+    ours = Sequential
+    return [name for name in methods if getattr(getattr(layer, name), "__func__", None) is not getattr(ours, name)]

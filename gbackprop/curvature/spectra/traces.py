@@ -41,7 +41,8 @@ def trace(
     -------
     Estimate
         With the standard error. That of "hutch++" is given the range; that of "xtrace" takes its estimates for
-        independent, which they nearly are.
+        independent, which they nearly are. Of two or three vectors of ±1 in few dimensions it can be 0 by chance: they
+        may be equal but for signs.
 
     Raises
     ------
