@@ -14,7 +14,7 @@ from gbackprop.calculus.layer import Layer
 from gbackprop.interop.arguments import constructed
 from gbackprop.interop.calls import FunctionCall, finite, is_number
 from gbackprop.interop.conditions import CONDITIONS, logical
-from gbackprop.interop.layouts import Fixed, Place
+from gbackprop.interop.layouts import Fixed, Place, TensorLayout
 from gbackprop.interop.moves import widened
 
 ACTIVATIONS: dict[str, type[Layer]] = {
@@ -225,6 +225,17 @@ def arccosine(call: FunctionCall) -> str:
     return call.op("affine", arcsine(call), factor=-1, shift=pi / 2)
 
 
+def likeness(call: FunctionCall) -> str:
+    """Return the cosine similarity of tensors that are broadcast, along an axis that the output lacks."""
+    to, places = call.layout, [call.place(call.x1), call.place(call.x2)]
+    ndim = len(to.shape) + 1
+    dim = call.dim % ndim
+    axis = None if to.axis is None else to.axis + (dim <= to.axis)
+    wide = TensorLayout((*to.shape[:dim], 1, *to.shape[dim:]), axis, to.outer)
+    one, other = (call.fitted(place, wide, ndim) for place in places)
+    return call.op("cosine_similarity", one, other, eps=call.eps, axis=wide.axis_of(dim))
+
+
 FUNCTIONS: dict[str, Callable[[FunctionCall], Any]] = {
     **dict.fromkeys(ACTIVATIONS, activation), **dict.fromkeys(CURVES, curve),
     **dict.fromkeys(("softmax", "_softmax", "log_softmax", "_log_softmax", "special_log_softmax"), softmax),
@@ -242,7 +253,6 @@ FUNCTIONS: dict[str, Callable[[FunctionCall], Any]] = {
     "norm_except_dim": norm_except, "asin": arcsine, "acos": arccosine,
     "cumsum": lambda c: c.op("cumsum", c.place(c.self).name, axis=c.place(c.self).layout.axis_of(c.dim)),
     "glu": lambda c: c.op("glu", c.place(c.self).name, axis=c.place(c.self).layout.axis_of(c.dim)),
-    "cosine_similarity": lambda c: c.op("cosine_similarity", c.place(c.x1).name, c.place(c.x2).name, eps=c.eps,
-                                        axis=c.place(c.x1).layout.axis_of(c.dim)),
+    "cosine_similarity": likeness,
 }  # fmt: skip
 """torch's functions by name: each gives the name of a node, or several for several outputs."""

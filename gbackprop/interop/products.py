@@ -202,11 +202,12 @@ def distances(call: FunctionCall) -> str:
     a, b = call.place(call.x1), call.place(call.x2)
     if b.layout.axis == len(b.layout.shape) - 2:
         raise UnsupportedError(f"{MIXED}, got distances among samples")
-    one, two = call.shape(a.name), call.shape(b.name)
+    names = [a.name, b.name]
     if a.layout.axis != len(a.layout.shape) - 2:
-        one = (*one[:-1], 1, one[-1])
-        two = (*two[:-2], 1, *two[-2:])
-    difference = call.op("subtract", call.reshape(a.name, one), call.reshape(b.name, two))
+        names = [call.fitted(each, call.layout, len(call.layout.shape)) for each in (a, b)]
+        one, two = map(call.shape, names)
+        names = [call.reshape(names[0], (*one[:-1], 1, one[-1])), call.reshape(names[1], (*two[:-2], 1, *two[-2:]))]
+    difference = call.op("subtract", *names)
     return call.op("norm", difference, axis=-1)
 
 
