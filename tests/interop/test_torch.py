@@ -563,6 +563,24 @@ def test_outputs_that_differ_are_told_by_the_first_layer_that_does():
         from_torch(module, torch.rand(3, 4))
 
 
+class OfParameters(nn.Module):
+    """What is computed of parameters alone is added to what depends on the samples."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.prior, self.end = nn.Linear(4, 4), nn.Linear(4, 4), Counting()
+        self.rows = nn.Parameter(torch.rand(3, 4))
+
+    def forward(self, x):
+        return self.end(self.body(x) + self.prior(self.rows).sum(0))
+
+
+@pytest.mark.parametrize("samples", [1, 2, 5])
+def test_outputs_that_differ_are_told_where_layers_have_no_samples(samples):
+    with pytest.raises(ValueError, match=r"^(layer end, .*|output): expected torch's output, of at most \d"):
+        from_torch(OfParameters(), torch.rand(samples, 4))
+
+
 @pytest.mark.parametrize(("dtype", "factor"), [("float32", 1 + 1e-4), ("float64", 1 + 1e-8)])
 def test_small_differences_are_told_in_the_precision_of_the_module(dtype, factor):
     class Drifting(Counting):
