@@ -287,6 +287,8 @@ def test_the_picture_shows_what_the_sweep_says(judged, tmp_path, monkeypatch):
         common = wanted[number : number + 1] if number % 4 == 0 else wanted[number // 4 * 4 + 1 : number // 4 * 4 + 4]
         high = max(abs(part).max() for part in common)
         assert axes.images[0].get_clim() == pytest.approx((-high, high))
+        tenth = axes.images[0].norm(high / 10)  # on a linear scale 0.55
+        assert tenth == pytest.approx(0.55) if number % 4 == 0 else 0.7 < tenth < 0.8
 
 
 def test_ticks_of_a_symmetric_scale_are_powers_of_ten_above_its_linear_part():
