@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -86,6 +87,15 @@ def test_a_wrong_form_in_float32_is_caught(monkeypatch):
     plant(monkeypatch, replace(fault, wrong=lambda sound: lambda *given: sound(*given) * np.float32(1.001)))
     network, x, y = big_chain("float32")
     assert not check_symmetries(network, losses.CrossEntropyLoss(), x, y).ok
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_exponentials_that_overflow_are_caught_in_each_precision(dtype, monkeypatch):
+    network, x, y = big_chain(dtype)
+    check = partial(check_symmetries, network, losses.CrossEntropyLoss(), x[:6], y[:6], only=["logits + constant"])
+    check().assert_ok()
+    plant(monkeypatch, NAMED["cross_entropy.exponentials: not shifted"])
+    assert not check().ok
 
 
 class Free(q.Quantity):
