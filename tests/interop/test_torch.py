@@ -457,6 +457,10 @@ REFUSED = {
     "another norm of weights": (
         doing(lambda m, x: x * torch.norm_except_dim(m.weight, 1, 0)[0]), f"{INNER}norm_except_dim: pow=1 is not supp"
     ),
+    "distances of another norm": (
+        doing(lambda m, x: torch.cdist(x[:, :, None], m.weight[:, None], p=1.0).sum(2)),
+        f"{INNER}cdist: p=1.0 is not supported, expected 2",
+    ),
     "always drops": (doing(lambda m, x: F.dropout(x)), f"{INNER}native_dropout: there is no layer and no row"),
     "random": (doing(lambda m, x: x + torch.randn_like(x)), f"{INNER}randn_like: there is no layer and no row"),
     "indices": (
