@@ -232,6 +232,19 @@ def test_same_seed_same_run(judged, tmp_path, monkeypatch):
     assert np.any(first.norms != other.norms)
 
 
+def test_the_bar_of_training_is_full_at_its_end(judged, tmp_path, monkeypatch):
+    from gbackprop.experiments import demo
+
+    command, bars = demo.command, []
+    made = command._bar
+    monkeypatch.setattr(command, "_bar", lambda *given, **named: bars.append(made(*given, **named)) or bars[-1])
+    monkeypatch.setattr(command.picture, "draw", lambda batch, path: None)
+    demo.demonstrate(demo.prepare("digits", None, "cpu", 1, tmp_path / "p.png"), 0, tmp_path / "p.png")
+    for bar in bars:
+        assert [(task.completed, task.finished) for task in bar.tasks] == [(task.total, True) for task in bar.tasks]
+    assert len(bars) == 2
+
+
 def test_the_picture_shows_what_the_sweep_says(judged, tmp_path, monkeypatch):
     from matplotlib.colors import to_rgba
     from matplotlib.figure import Figure
