@@ -6,7 +6,10 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers as L
 from gbackprop import losses
+from gbackprop.testing.claims import Compared
 from gbackprop.testing.diagnosis.terms import FUNCTIONS, _reductions, arrays_of, library, scalars_of, sizes_of
+from gbackprop.testing.diagnosis.trials import Evaluation, Trial
+from gbackprop.testing.flat import Flat
 from gbackprop.testing.loss_probe import LossProbe
 from gbackprop.testing.points import CANCELLED, sizes_of_terms
 from gbackprop.testing.probe import Probe
@@ -66,6 +69,27 @@ def test_sizes_and_options_are_named():
              "stride[1]": 2, "Π stride": 4, "Π dilation": 1}  # fmt: skip
     assert {name: convolution[name] for name in sizes} == sizes
     assert scalars_of(L.LeakyReLU(-0.25)) == {"|negative_slope|": 0.25, "1 − |negative_slope|": 0.75}
+
+
+def test_the_number_of_columns_is_a_size_of_reductions_alone():
+    """Other methods know no number of columns, which no factor of theirs can be."""
+    probe = Probe.at(L.Linear(3, 4), RNG.standard_normal((5, 3)), None, False, RNG)
+    of = lambda *arguments: Trial(Evaluation(lambda *given: "", arguments), 5, 0, 5).sizes  # noqa: E731
+    assert "V" not in of(probe)
+    assert of(probe, "weight", "square") == of(probe) | {"V": len(probe.columns)}
+
+
+def test_derivatives_of_a_join_are_those_in_each_input():
+    probe = Probe.at(Flat(L.Multiply(), [(3,), (3,)]), RNG.standard_normal((5, 6)), None, False, RNG)
+    jacobian, hessian = RNG.standard_normal((5, 3, 6)), RNG.standard_normal((5, 6, 6))
+    for whole, wanted in (
+        (jacobian, {f"input {i}": jacobian[..., 3 * i : 3 * i + 3] for i in (0, 1)}),
+        (hessian, {f"input {i} and {j}": hessian[:, 3 * j :, 3 * i :][:, :3, :3] for i in (0, 1) for j in (0, 1)}),
+    ):
+        trial = Trial(Evaluation(lambda *given, whole=whole: Compared(whole, 2 * whole, ""), (probe,)), 5, 0, 5)
+        assert trial.parts.keys() == wanted.keys()
+        for name, part in wanted.items():
+            np.testing.assert_array_equal(trial.parts[name], (part, 2 * part))
 
 
 def test_means_and_sums_of_public_arrays_are_named():
