@@ -1,5 +1,7 @@
 """Named arrays and sizes of a diagnosis: functions of entries, the axes that an array fits, sizes of arguments."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ import gbackprop as gb
 from gbackprop import layers as L
 from gbackprop import losses
 from gbackprop.testing.claims import Compared
+from gbackprop.testing.diagnosis.screening import screened
 from gbackprop.testing.diagnosis.terms import FUNCTIONS, _reductions, arrays_of, library, scalars_of, sizes_of
 from gbackprop.testing.diagnosis.trials import Evaluation, Trial
 from gbackprop.testing.flat import Flat
@@ -90,6 +93,18 @@ def test_derivatives_of_a_join_are_those_in_each_input():
         assert trial.parts.keys() == wanted.keys()
         for name, part in wanted.items():
             np.testing.assert_array_equal(trial.parts[name], (part, 2 * part))
+
+
+@pytest.mark.parametrize("count", [6, 200])
+def test_products_of_three_terms_are_found_times_1_and_of_few_terms_times_both_sides(count):
+    rng = np.random.default_rng(0)
+    terms = {"1": np.ones((9, 8)), **{f"t{i}": rng.standard_normal((9, 8)) for i in range(count)}}
+    product, one = terms["t0"] * terms["t1"] * terms["t2"], rng.standard_normal((9, 8))
+    pairs = [(one, one + product), (one, one + one * product), (one + one * product, one)]
+    found = [screened(pair, terms, SimpleNamespace(passed=False)) for pair in pairs]
+    sides = [[(side, names) for side, names, _ in each] for each in found]
+    assert sides[0] == [(0, ["t0", "t1", "t2"])]
+    assert sides[1:] == ([[(1, ["t0", "t1", "t2"])], [(2, ["t0", "t1", "t2"])]] if count < 150 else [[], []])
 
 
 def test_means_and_sums_of_public_arrays_are_named():
