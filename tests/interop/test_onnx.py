@@ -629,10 +629,10 @@ def test_functions_are_inlined():
         ([("RandomNormalLike", "x", "r", {}), ("Add", "x r", "y", {})], "RandomNormalLike: random numbers cannot"),
         *[
             (
-                [("Shape", "x", "s", {}), ("Div", "s k", "t", {}), (op, f"{array} t", "r", {}), ("Mul", "x r", "y", {})],
+                [("Shape", "x", "s", {}), ("Div", "s k", "t", {}), (op, f"{v} t", "r", {}), ("Mul", "x r", "y", {})],
                 f"{op}: expected one shape for each sample",
             )
-            for op, array in (("Reshape", "w"), ("Expand", "w"), ("Expand", "x"))
+            for op, v in (("Reshape", "w"), ("Expand", "w"), ("Expand", "x"))
         ],
         ([("Cast", "x", "c", {"to": 1}), ("Cast", "c", "y", {"to": 11})], "Cast: expected a cast to float64"),
         ([("Unknown", "x", "y", {})], "Unknown: expected an operator of ONNX, got one of domain 'ai.onnx'"),
