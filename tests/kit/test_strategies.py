@@ -116,7 +116,7 @@ def test_outputs_of_several_axes_are_drawn_but_for_classes_that_share_a_bias():
     """Of these the gradient in the bias is 0, and what is computed is rounding."""
     seen = set()
 
-    @settings(max_examples=150, database=None, deadline=None, phases=[Phase.generate], derandomize=True)
+    @settings(max_examples=70, database=None, deadline=None, phases=[Phase.generate], derandomize=True)
     @given(problems(depth=1))
     def draw(problem):
         axes = len(problem.network.output_shape(problem.shape))
