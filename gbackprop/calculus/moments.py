@@ -124,9 +124,10 @@ def _tight(q: Array, k: Array, count: int) -> Any:
 
     Of a recorded array the answer is an array, too.
     """
-    if isinstance(q, RecordedArray):
-        return (q < TIGHT * count * k * k).any()
-    return isinstance(q, np.ndarray) and bool((q < TIGHT * count * k * k).any())
+    if not isinstance(q, np.ndarray | RecordedArray):
+        return False
+    counts = (q < TIGHT * count * k * k).any()
+    return counts if isinstance(q, RecordedArray) else bool(counts)
 
 
 PIECE_BYTES = 2**16

@@ -25,7 +25,7 @@ LARGE = 1e30
 """In the place of infinity in masks."""
 
 LEAST = -LARGE / 100
-"""A number below it stands for −inf: sums and multiples of masks, too."""
+"""It and numbers below it stand for −inf: sums and multiples of masks, too."""
 
 
 class Building:
@@ -46,7 +46,7 @@ class Building:
         self.names: dict[torch.fx.Node, str] = {}
         self.constants: dict[tuple[str, bool], str] = {}
         self.infinite: set[str] = set()  # names of constants that have −inf in torch
-        self.least: set[str] = set()  # names of constants that have finite numbers below LEAST
+        self.least: set[str] = set()  # names of constants that have finite numbers that are LEAST or below
         self.refusals: list[str] = []
         self.broken: set[str] = set()  # paths of modules that are not taken as a whole, and names of shared parameters
         self.apart = apart  # names of parameters that no layer takes
@@ -97,7 +97,7 @@ class Building:
                 raise UnsupportedError(f"expected finite numbers or −inf in {fixed.name}, got NaN or +inf")
         name = self._free(f"{fixed.name}" if fixed.name not in self.known else f"{fixed.name}_constant")
         self.infinite |= {name} if has_infinity(fixed) else set()
-        self.least |= {name} if bool((fixed.value.isfinite() & (fixed.value < LEAST)).any()) else set()
+        self.least |= {name} if bool((fixed.value.isfinite() & (fixed.value <= LEAST)).any()) else set()
         self.nodes[name] = (Constant(value.numpy(), persistent=False),)
         self.shapes[name] = tuple(fixed.value.shape)
         self.constants[key] = name

@@ -284,8 +284,8 @@ def _first(network: Container, x: torch.Tensor, names: Any) -> str:
         last = [leaf for leaf in leaves if leaf.name == name or leaf.name.startswith(f"{name}.")]
         if not last or not hasattr(place, "layout") or node not in values:
             continue
-        ours = np.broadcast_to(outputs[last[-1].position], (len(x) if place.layout.axis is not None else 1,
-                                                            *place.layout.features))  # fmt: skip
+        rows = len(x) if place.layout.axis is not None else 1  # the same for all samples, of which there may be rows
+        ours = np.broadcast_to(outputs[last[-1].position][:rows], (rows, *place.layout.features))
         if _differ(as_torch(torch.from_numpy(ours.copy()), place.layout).numpy(), values[node], str(x.numpy().dtype)):
             return f"layer {name}, {last[-1].layer!r}: "
     return ""

@@ -150,8 +150,9 @@ class SpectralBlock(Block):
         Source: as `inverse`; paper, update rule of its experiments.
         """
         damping, how = self._asked(damping, method)
-        if cap is not None and (not isinstance(cap, Real) or not cap > 0):
-            kind = ValueError if isinstance(cap, Real) else TypeError
+        is_number = isinstance(cap, Real) and not isinstance(cap, bool)
+        if cap is not None and (not is_number or not cap > 0):
+            kind = ValueError if is_number else TypeError
             raise kind(f"cap: expected a number above 0, got {cap!r}")
         self.entries.check(v, self.source, self._array())
         split = self.entries.split(v)

@@ -76,7 +76,8 @@ def _extremes(setting: CheckedNetwork, drawn: np.ndarray, output: np.ndarray) ->
     elif setting.loss.counts:
         alike = [np.maximum(middle + step, 0) for step in (-1, 0, 1)]
     else:
-        alike = [np.full_like(middle, bit) for bit in (0, 1)] if np.isin(drawn, (0, 1)).all() else []
+        bits = 0, 1
+        alike = [np.full_like(middle, bit) for bit in bits] if np.isin(drawn, bits).all() else []
     return [asarray(each, setting.device) for each in alike]
 
 

@@ -178,7 +178,7 @@ class Rewritten(Container):
 
     def __init__(self, leaves: list[Leaf], instead: Mapping[int, tuple[Layer, ...]]) -> None:
         self.leaves, self.instead = leaves, dict(instead)
-        super().__init__({str(leaf.position): leaf.layer for leaf in leaves})
+        super().__init__({path: layer for leaf in leaves for path, layer in self.chain(leaf)})
 
     def chain(self, leaf: Leaf) -> Iterator[tuple[str, Layer]]:
         """Yield the layers that stand for one, with their paths."""

@@ -7,6 +7,7 @@ import shutil
 import struct
 import subprocess
 from base64 import b64encode
+from dataclasses import replace
 from hashlib import sha256
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -136,6 +137,12 @@ def test_the_lines_of_a_failing_method_are_shown_once(text):
     assert text.count("return super().jmp(saved, mat)") == 1
 
 
+def test_the_lines_of_a_method_that_fails_once_are_shown(findings):
+    finding = next(each for each in findings if each.title.startswith("Transposed"))
+    row = next(row for row in finding.report.failures if row.method == "mjp")
+    assert "return super().jmp(saved, mat)" in page([replace(finding, report=Report("T", [row]))], "command")
+
+
 def test_links_lead_somewhere_and_failures_are_linked(findings, parsed):
     ids = parsed.values("id")
     assert len(ids) == len(set(ids))
@@ -241,6 +248,7 @@ def test_what_was_got_and_expected_is_drawn_where_it_differs(findings, parsed):
     for side in (", got", ", expected"):
         headings = [text.removesuffix(side) for text in parsed.text if text.endswith(side)]
         assert sorted(headings) == sorted(2 * wrong)  # above each drawing, and as its title
+    assert parsed.text.count("NaN") == len(wrong)  # the colors of values are explained beside these alone
 
 
 def test_the_lines_that_are_named_are_shown_with_their_numbers(parsed):

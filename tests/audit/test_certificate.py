@@ -74,6 +74,17 @@ def test_the_derivation_and_the_kink():
     assert "[-50, 0): φ'(x) = 1/10" in certificate.derivation
 
 
+def test_kinks_are_told_if_there_are_any():
+    assert "kinks, not judged: 0; " in str(certify(layers.LeakyReLU(0.1)))
+    assert "no kinks; " in str(certify(layers.Tanh()))
+
+
+@pytest.mark.parametrize("loss", [losses.MSELoss("sum"), losses.NLLLoss(), losses.NLLLoss("sum")], ids=repr)
+def test_losses_without_a_factor_are_certified(loss):
+    """Their formulas have c = 1: of a mean over single samples, too, where each has one term."""
+    assert certify(loss).ok
+
+
 def test_code_that_is_near_its_derivative_and_hyperbolic():
     class Sinh(Elementwise):
         formulas = {"forward": "y = sinh(x)", "mjp": "cosh(x) g", "residual": "y g"}

@@ -1,6 +1,7 @@
 """Numbers on an interval: exact values are in it, errors bound those of floats and are no larger than was counted."""
 
 import re
+from fractions import Fraction
 
 import mpmath
 import numpy as np
@@ -44,6 +45,15 @@ def enclosed(rule, low, high, error=0.0):
     x = Enclosed(IV.mpf([low, high]), error, X, [])
     with np.errstate(all="ignore"):
         return np.ravel(eval(rule, FLOATS, {"x": array_of([x])}))[0]
+
+
+def test_the_rounding_of_an_error_is_in_the_error():
+    """That of a sum is no less than error + 2⁻⁵³ (x + y + error) in fractions, though it is computed in floats."""
+    rng = np.random.default_rng(0)
+    for x, y, error in rng.uniform(0.5, 2, (200, 3)).tolist():
+        found = Enclosed(IV.mpf(x), 1e-9 * error, X, []) + Enclosed(IV.mpf(y), 0.0, X, [])
+        at_most = Fraction(1e-9 * error)
+        assert Fraction(found.err) >= at_most + Fraction(1, 2**53) * (Fraction(x) + Fraction(y) + at_most)
 
 
 @pytest.mark.parametrize("rule", RULES)

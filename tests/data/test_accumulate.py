@@ -129,6 +129,15 @@ def test_few_batches_exist_at_a_time(settings, most):
     assert watched.most == most
 
 
+@pytest.mark.parametrize(("device", "most"), [("cpu", 6), ("cuda", 2)])
+def test_there_is_a_thread_for_each_processor_and_one_for_a_gpu(double, monkeypatch, device, most):
+    monkeypatch.setattr(accumulation, "cpu_count", lambda: 3)
+    watched = Watched(None)
+    batches = (tuple(gb.asarray(part, device) for part in batch) for batch in watched.batches())
+    gb.accumulate(network().to(device), losses.CrossEntropyLoss(), batches, progress=watched.progress)
+    assert (watched.merged, watched.most) == (len(SIZES), most)
+
+
 class Slow(layers.Layer):
     """A layer whose first batch waits until a later one is done."""
 

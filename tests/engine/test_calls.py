@@ -734,6 +734,19 @@ def test_a_product_that_leaves_out_zeros_is_no_look_at_a_factor(leaves_out):
     assert call._notices([np.ones(3), np.arange(3), np.ones(3)]) is not leaves_out
 
 
+def test_where_a_product_leaves_out_zeros_each_number_is_looked_at(ran, monkeypatch):
+    """Stands for a BLAS that multiplies no weight by a 0 of x: a weight that is NaN has no effect there."""
+    network, found = mlp(), WrittenCall._found
+    monkeypatch.setattr(WrittenCall, "_notices", lambda self, arrays: False)
+    monkeypatch.setattr(WrittenCall, "_found", lambda self, arrays: found(self, [*map(np.nan_to_num, arrays)]))
+    for _ in range(3):
+        gb.backward(network, CE, X, Y)
+    assert ran
+    network.parameters["1.weight"][0, 0] = np.nan
+    with pytest.raises(ValueError, match=r"parameter 1.weight: expected finite numbers"):
+        gb.backward(network, CE, X, Y)
+
+
 def test_a_warning_is_of_the_line_that_calls(ran):
     network, x = gb.Sequential(layers.Linear(4, 3), rng=0), np.full((1, 4), 1e25, "float32")
     for _ in range(3):

@@ -232,6 +232,19 @@ def test_same_seed_same_run(judged, tmp_path, monkeypatch):
     assert np.any(first.norms != other.norms)
 
 
+def test_the_bar_of_training_is_full_at_its_end(judged, tmp_path, monkeypatch):
+    from gbackprop.experiments import demo
+
+    command, bars = demo.command, []
+    made = command._bar
+    monkeypatch.setattr(command, "_bar", lambda *given, **named: bars.append(made(*given, **named)) or bars[-1])
+    monkeypatch.setattr(command.picture, "draw", lambda batch, path: None)
+    demo.demonstrate(demo.prepare("digits", None, "cpu", 1, tmp_path / "p.png"), 0, tmp_path / "p.png")
+    for bar in bars:
+        assert [(task.completed, task.finished) for task in bar.tasks] == [(task.total, True) for task in bar.tasks]
+    assert len(bars) == 2
+
+
 def test_the_picture_shows_what_the_sweep_says(judged, tmp_path, monkeypatch):
     from matplotlib.colors import to_rgba
     from matplotlib.figure import Figure
@@ -287,6 +300,8 @@ def test_the_picture_shows_what_the_sweep_says(judged, tmp_path, monkeypatch):
         common = wanted[number : number + 1] if number % 4 == 0 else wanted[number // 4 * 4 + 1 : number // 4 * 4 + 4]
         high = max(abs(part).max() for part in common)
         assert axes.images[0].get_clim() == pytest.approx((-high, high))
+        tenth = axes.images[0].norm(high / 10)  # on a linear scale 0.55
+        assert tenth == pytest.approx(0.55) if number % 4 == 0 else 0.7 < tenth < 0.8
 
 
 def test_ticks_of_a_symmetric_scale_are_powers_of_ten_above_its_linear_part():

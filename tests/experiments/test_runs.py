@@ -38,6 +38,12 @@ def test_a_key_is_equal_for_equal_runs_alone():
     assert RunSpec.from_mapping(json.loads(spec("KFAC").key())) == spec("KFAC")
 
 
+def test_the_settings_in_a_key_are_in_alphabetical_order():
+    """Files of finished runs have this text: they are found whatever the order in which settings are declared."""
+    (names,) = {tuple(json.loads(each.key())) for each in (spec(), spec("KFAC"), spec("Momentum"))}
+    assert list(names) == sorted(names)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -60,6 +60,11 @@ def test_the_papers_grid_is_the_default():
     assert protocol.total({}) == 30 + 9 + 5 + 9
 
 
+def test_a_grid_may_have_one_point():
+    grid = 'problem = "mnist_logreg"\n[[grids]]\noptimizer = "SGD"\nlr = [0.1]\n'
+    assert study(grid).total({}) == 10
+
+
 def test_examples_are_what_the_documentation_says():
     protocol = read(EXAMPLES / "mnist_logreg.toml")
     assert protocol.grids == ()

@@ -195,6 +195,29 @@ def test_an_epoch_of_one_step_is_done_after_it(tmp_path):
     assert worker.read_note(task).done == 4
 
 
+def test_runs_under_way_end_at_an_interruption_where_they_can_be_resumed(tmp_path, monkeypatch):
+    """They would have 300 epochs."""
+    monkeypatch.setattr(worker, "NOTE_EVERY", 0.0)
+    monkeypatch.setattr(study, "LOOK_EVERY", 0.001)
+
+    class Interrupting(Lines):
+        def update(self, state):
+            if any(note and note.done > 1 for _, note in state.running):
+                signal.raise_signal(signal.SIGINT)
+
+    few = SMALL.partition("[[grids]]")[0]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        summary, said = run(tmp_path, few.replace("epochs = 3", "epochs = 300"), view=Interrupting)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (summary.stopped, summary.done) == (True, 0)
+    assert "stopping at the next step" in said
+    assert {each.status for each in stored(tmp_path)} == {"pending"}
+    assert {path.name for path in folder_of(tmp_path / "r.sqlite").iterdir()}.isdisjoint({"stop"})
+    assert 2 < len([line for line in fake_runs.read(tmp_path) if line[2] == "end"]) < 200
+
+
 # --- how long it takes ----------------------------------------------------------------------------
 
 

@@ -60,6 +60,13 @@ def test_rows_name_their_lanes_again_and_go_on_from_the_right_edge():
     assert texts(drawn).count("V = 1") == 25  # an arrow of the gradient into each layer
 
 
+@pytest.mark.parametrize("depth", [1, 25, 60])
+def test_marks_are_as_small_as_the_words_beside_them(depth):
+    axes = figure(depth, ALL).axes[0]
+    words = next(text.get_fontsize() for text in axes.texts if text.get_text() == "gradient")
+    np.testing.assert_allclose([line.get_markersize() for line in axes.lines], 6 / 8 * words)
+
+
 def test_the_legend_says_what_signs_signals_and_letters_are():
     told = "\n".join(texts(figure(3, ALL)))
     for part in (

@@ -643,6 +643,13 @@ def test_functions_are_inlined():
             "Mul: expected no number that follows from the number of samples",
         ),
         ([("RandomNormalLike", "x", "r", {}), ("Add", "x r", "y", {})], "RandomNormalLike: random numbers cannot"),
+        *[
+            (
+                [("Shape", "x", "s", {}), ("Div", "s k", "t", {}), (op, f"{v} t", "r", {}), ("Mul", "x r", "y", {})],
+                f"{op}: expected one shape for each sample",
+            )
+            for op, v in (("Reshape", "w"), ("Expand", "w"), ("Expand", "x"))
+        ],
         ([("Cast", "x", "c", {"to": 1}), ("Cast", "c", "y", {"to": 11})], "Cast: expected a cast to float64"),
         ([("Unknown", "x", "y", {})], "Unknown: expected an operator of ONNX, got one of domain 'ai.onnx'"),
         ([("Dropout", "x ratio mode", "y", {})], "Dropout: expected evaluation mode, got training_mode=True"),
@@ -654,6 +661,7 @@ def test_what_cannot_be_taken_over_is_named(nodes, words):
     arrays = {
         "i": np.array([0, 1]),
         "j": np.array([2, 6]),
+        "k": np.array([3, 1]),
         "ratio": np.array(0.5),
         "mode": np.array(True),
         "w": np.ones(4),

@@ -99,15 +99,17 @@ def test_a_sample_that_is_masked_entirely_has_the_attention_of_torch():
     np.testing.assert_allclose(network((x.numpy(), masked.numpy())), expected.detach(), rtol=0, atol=1e-13)
 
 
-def test_a_mask_of_both_infinity_and_the_least_number_is_refused():
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("least", [torch.finfo(torch.float32).min, -1e28])
+def test_a_mask_of_both_infinity_and_the_least_number_is_refused(least, dtype):
     """A row of the latter alone is an average in torch, one of −inf alone is 0: here they would be the same."""
 
     def forward(m, x, masked):
         causal = torch.full((3, 3), -torch.inf, dtype=x.dtype).triu(1)
-        mask = torch.where(masked[:, None], torch.finfo(torch.float32).min, causal)
+        mask = torch.where(masked[:, None], least, causal)
         return nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=mask)
 
-    module, (x,) = Doing(forward).double(), example((3, 4))
+    module, x = Doing(forward).to(dtype), example((3, 4))[0].to(dtype)
     masked = torch.tensor([[False, False, True], [False, False, False]])
     words = "attn_mask: expected −inf, or finite numbers, at what is hidden, got both"
     with pytest.raises(gb.UnsupportedError, match=words):

@@ -457,6 +457,10 @@ REFUSED = {
     "another norm of weights": (
         doing(lambda m, x: x * torch.norm_except_dim(m.weight, 1, 0)[0]), f"{INNER}norm_except_dim: pow=1 is not supp"
     ),
+    "distances of another norm": (
+        doing(lambda m, x: torch.cdist(x[:, :, None], m.weight[:, None], p=1.0).sum(2)),
+        f"{INNER}cdist: p=1.0 is not supported, expected 2",
+    ),
     "always drops": (doing(lambda m, x: F.dropout(x)), f"{INNER}native_dropout: there is no layer and no row"),
     "random": (doing(lambda m, x: x + torch.randn_like(x)), f"{INNER}randn_like: there is no layer and no row"),
     "indices": (
@@ -561,6 +565,24 @@ def test_outputs_that_differ_are_told_by_the_first_layer_that_does():
         ValueError, match=r"^layer 1\.tanh, Tanh\(\): expected torch's output|^output: expected torch's"
     ):
         from_torch(module, torch.rand(3, 4))
+
+
+class OfParameters(nn.Module):
+    """What is computed of parameters alone is added to what depends on the samples."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.prior, self.end = nn.Linear(4, 4), nn.Linear(4, 4), Counting()
+        self.rows = nn.Parameter(torch.rand(3, 4))
+
+    def forward(self, x):
+        return self.end(self.body(x) + self.prior(self.rows).sum(0))
+
+
+@pytest.mark.parametrize("samples", [1, 2, 5])
+def test_outputs_that_differ_are_told_where_layers_have_no_samples(samples):
+    with pytest.raises(ValueError, match=r"^(layer end, .*|output): expected torch's output, of at most \d"):
+        from_torch(OfParameters(), torch.rand(samples, 4))
 
 
 @pytest.mark.parametrize(("dtype", "factor"), [("float32", 1 + 1e-4), ("float64", 1 + 1e-8)])

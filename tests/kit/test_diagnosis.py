@@ -10,6 +10,7 @@ from faults_of_users import USERS, SnakeWithoutA, batch
 
 import gbackprop as gb
 from gbackprop import Sequential, layers, losses
+from gbackprop.calculus.jacobian import ParameterJacobian
 from gbackprop.calculus.signals import EXACT
 from gbackprop.quantities import Quantity, Statistic
 from gbackprop.quantities.diagonal import Sampled
@@ -69,6 +70,31 @@ def test_a_wrong_operator_is_named(words):
     failures = check_operator(Product(PRODUCTS[words]), A).failures
     assert failures[0].diagnosis[0].words == f"right {words}"
     assert failures[0].diagnosis[0].evidence == "verified on 16 numbers"
+
+
+class PositionsApart(layers.Linear):
+    """The squared norm is the sum of those of each position, where features are the last axis."""
+
+    kronecker_factors = "it has none"
+
+    def parameter_jacobians(self, saved):
+        weight = ParameterJacobian()
+        weight.per_sample = lambda mat: np.einsum("vnto,nti->vnoi", mat, saved)
+        weight.square_norm = lambda mat, sign=None: self.of_each(mat, saved, sign)
+        return {"weight": weight}
+
+    def of_each(self, mat, x, sign):
+        found = np.einsum("vnto,nti->vntoi", mat, x) ** 2
+        return ((found if sign is None else found * sign[..., None, None, None]).sum((2, 3, 4))).sum(0)
+
+
+def test_positions_before_the_features_may_be_taken_apart(monkeypatch):
+    monkeypatch.setattr(search, "SECONDS", 60)
+    monkeypatch.setattr(rewriting, "EDITS", 0)
+    report = check_layer(PositionsApart(3, 2, bias=False), np.random.default_rng(0).standard_normal((3, 4, 3)))
+    (row,) = report.failures
+    assert row.method == "weight.square_norm"
+    assert row.diagnosis[0].words.endswith("right if it were asked for of each position alone, and summed")
 
 
 def test_nothing_is_searched_for_before_it_is_asked_for():

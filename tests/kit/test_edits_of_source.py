@@ -1,5 +1,6 @@
 """Edits of the source of a method: what they find, and that they change nothing else."""
 
+import ast
 import copy
 import re
 import resource
@@ -26,7 +27,7 @@ from gbackprop.losses.elementwise import ElementwiseLoss
 from gbackprop.quantities import Quantity, Statistic
 from gbackprop.testing import check_layer, check_loss, check_operator, check_quantity
 from gbackprop.testing.claims import Compared, Evaluation
-from gbackprop.testing.diagnosis import called, deadline, rewriting, search, space
+from gbackprop.testing.diagnosis import called, deadline, rewriting, search, slips, space
 from gbackprop.testing.diagnosis.called import functions_of
 from gbackprop.testing.diagnosis.deadline import Deadline
 from gbackprop.testing.diagnosis.source import edits_of
@@ -1343,3 +1344,18 @@ def test_no_edit_calls_functions_that_do_more_than_compute():
     assert "harmless(x)" in said
     for name in ("record", "grow", "loop", "through", "writes", "grown", "unending"):
         assert f"{name}(x)" not in said, name
+
+
+@pytest.mark.parametrize(("call", "others"), [
+    ("x.reshape(2, 3).sum(1)", ["x.reshape(3, 2).sum(0)"]),
+    ("x.reshape((2, 3)).max((0, 1))", ["x.reshape(3, 2).max((0, 1))"]),
+    ("x.reshape(6).sum(0)", []), ("x.reshape(2, 3).sum(2)", []), ("x.reshape(sizes).sum(1)", []),
+])  # fmt: skip
+def test_a_reduction_of_a_reshaped_array_is_tried_with_its_axes_in_another_order(call, others):
+    """Not over an axis that the array has not: such a line raises, and its other edits are tried all the same."""
+    assert [ast.unparse(each) for each in slips._reshaped(ast.parse(call, mode="eval").body)] == others
+
+
+def test_all_orders_are_tried_of_few_axes_alone():
+    of = lambda sizes: list(slips._reshaped(ast.parse(f"x.reshape{sizes}.sum(0)", mode="eval").body))  # noqa: E731
+    assert [len(of(tuple(range(2, 2 + count)))) for count in (2, 3, 4, 5)] == [1, 5, 23, 0]

@@ -253,6 +253,18 @@ def test_no_alarm_where_a_network_is_hard_to_judge(case, apart):
     check_network(*case, 0).assert_ok()
 
 
+@pytest.mark.parametrize("rare", [1, 0])
+def test_no_alarm_where_a_bit_is_never_drawn(rare):
+    """It is 1, or 0, once in 60,000 draws, and the first layer depends on it alone; the other is as often 0 as 1."""
+    made = Sequential(layers.Linear(1, 1), layers.Linear(1, 2), rng=0, dtype="float64")
+    made.parameters["1.weight"][...] = [[0], [1]]
+    made.parameters["1.bias"][...] = 0, -11 if rare else 11
+    case = made, losses.BCEWithLogitsLoss(), np.array([[0.1], [-0.1]]), np.ones((2, 2))
+    report = check_quantity(quantities.DiagGGNMC(), *case)
+    report.assert_ok()
+    assert any("standard errors" in row.oracle for row in report.rows)
+
+
 @pytest.mark.parametrize("case", [a_sure_classifier(50.0), differences_of_equal_numbers(0.1)])
 def test_a_factor_is_found_where_a_network_is_hard_to_judge(case, monkeypatch, apart):
     monkeypatch.setattr(quantities.DiagGGN, "finish", lambda self, scale, diagonal: 1.001 * diagonal)

@@ -58,6 +58,17 @@ def test_an_own_product_with_directions_is_the_jacobians(jacobian, right):
     assert named(report) == (set() if right else {("weight.push", "is J")}), report
 
 
+class Forgotten(layers.Scale):
+    def parameter_jacobians(self, saved):
+        return {}
+
+
+def test_a_jacobian_that_is_missing_is_asked_for_no_product_with_directions():
+    report = check_layer(Forgotten(3), RNG.standard_normal((3, 3)))
+    assert not report.ok
+    assert not [row for row in report.rows if row.method.endswith(".push")]
+
+
 class Factored(Scaled):
     """One that says that it has Kronecker factors, and whose Jacobian has none."""
 

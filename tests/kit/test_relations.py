@@ -104,6 +104,7 @@ def test_a_result_of_another_shape_lacks_an_axis():
     assert first(lambda x: x.sum(1)) == "right without this: summed over axis 1"
     assert first(lambda x: x.mean(0)) == "right without this: the mean over axis 0"
     assert first(lambda x: x[0]) == "right without this: the first along axis 0"
+    assert first(lambda x: 1.5 * x.sum(1)) == first(lambda x: x.sum(1) + 1e-6) == ""
 
 
 def test_parts_that_are_exchanged_are_named():
@@ -127,6 +128,13 @@ def test_parts_that_are_wrong_are_named():
     assert first(parts(2, 3), parts(1, 1)) == "right if divided by 2 in a, divided by 3 in b"
     assert first(parts(2, 2), parts(1, 1)) == "right if divided by 2, in a, b"
     assert first(parts(1, 5), parts(1, 1)) == "right if divided by 5, in b"
+    unknown = np.random.default_rng(5).random((5, 4))
+    both = lambda x: {"a": x, "b": x}  # noqa: E731
+    assert first(lambda x: {"a": 2 * x, "b": unknown[: len(x)]}, both) == "", "one of two"
+    assert first(lambda x: {"a": x**2, "b": unknown[: len(x)]}, both) == "", "one of two"
+    assert first(lambda x: {"a": x**2, "b": x[:, ::-1]}, both) == (
+        "right without this: squared, in a; right with this: axis 1 reversed, in b"
+    )
     many = "abcdef"
     assert first(lambda x: dict.fromkeys(many, 2 * x) | {"g": x}, lambda x: dict.fromkeys(many + "g", x)) == (
         "right if divided by 2, in a, b, c …"
@@ -134,6 +142,27 @@ def test_parts_that_are_wrong_are_named():
     assert first(lambda x: {"a": x[:, ::-1], "b": 2 * x[:, ::-1]}, lambda x: {"a": x, "b": x}) == (
         "right with this: axis 1 reversed, divided by 1 in a, divided by 2 in b"
     )
+
+
+def of_draws(factor, error, sizes=(5, 7)):
+    """What is said of means of draws that are a factor of N too large, with errors."""
+    trials = []
+    for n in sizes:
+        want = np.array([1.0, 2.0])
+        compared = SimpleNamespace(draws=(factor(n) * want, want, error * want), sizes={})
+        trial = SimpleNamespace(compared=compared, sizes={"N": float(n)}, tolerance=5, parts={}, wrong=list)
+        trials.append(trial)
+    found = relations.Relations(trials, SimpleNamespace(passed=False)).drawn()
+    return found and found.words
+
+
+def test_a_factor_of_means_of_draws_has_a_name_where_errors_and_a_tenth_allow_it():
+    assert of_draws(lambda n: n, 0.001) == "right if divided by N"
+    assert of_draws(lambda n: n, 0.001, (5,)) is None, "one batch tells nothing"
+    assert of_draws(lambda n: 1.06 * n, 0.4) == "right if divided by N"
+    assert of_draws(lambda n: 1.06 * n, 0.001) is None
+    assert of_draws(lambda n: 1.06 / n, 0.01) == "right if multiplied by N"
+    assert "N" not in str(of_draws(lambda n: 1.2 * n, 0.6))
 
 
 def test_parts_whose_names_have_a_size_in_them_are_the_same_parts():

@@ -112,6 +112,20 @@ def test_a_loss_shrinks_to_a_single_output():
     assert find(loss_cases(), lambda c: isinstance(c.loss, losses.MSELoss), settings=MANY).shape == (1,)
 
 
+def test_outputs_of_several_axes_are_drawn_but_for_classes_that_share_a_bias():
+    """Of these the gradient in the bias is 0, and what is computed is rounding."""
+    seen = set()
+
+    @settings(max_examples=70, database=None, deadline=None, phases=[Phase.generate], derandomize=True)
+    @given(problems(depth=1))
+    def draw(problem):
+        axes = len(problem.network.output_shape(problem.shape))
+        seen.add((axes > 1, isinstance(problem.loss, losses.CrossEntropyLoss)))
+
+    draw()
+    assert seen == {(False, False), (False, True), (True, False)}
+
+
 @pytest.mark.long
 def test_a_network_shrinks_to_what_matters():
     def matters(problem):

@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,11 +14,13 @@ from faults import plant
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
+from gbackprop.calculus.layer import leaves_of
 from gbackprop.calculus.signals import GRADIENT
 from gbackprop.engine.forms import linear as linear_forms
 from gbackprop.testing import check_symmetries
 from gbackprop.testing.cases import NETWORKS
 from gbackprop.testing.symmetries import Noise
+from gbackprop.testing.symmetries_posed import Rewritten
 from gbackprop.testing.symmetries_table import SYMMETRIES
 
 NAMED = {str(fault): fault for fault in FAULTS}
@@ -88,6 +91,15 @@ def test_a_wrong_form_in_float32_is_caught(monkeypatch):
     assert not check_symmetries(network, losses.CrossEntropyLoss(), x, y).ok
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_exponentials_that_overflow_are_caught_in_each_precision(dtype, monkeypatch):
+    network, x, y = big_chain(dtype)
+    check = partial(check_symmetries, network, losses.CrossEntropyLoss(), x[:6], y[:6], only=["logits + constant"])
+    check().assert_ok()
+    plant(monkeypatch, NAMED["cross_entropy.exponentials: not shifted"])
+    assert not check().ok
+
+
 class Free(q.Quantity):
     """Σₙ (R ∇ℓₙ)², which states nothing."""
 
@@ -103,6 +115,14 @@ def test_of_a_users_quantity_what_it_states():
     assert "give it `merging`" in verdicts["the batch split and merged"].problem
     assert "give the quantity `powers`" in verdicts["the loss × 3"].problem
     assert "scale of a parameter" in verdicts["W₁ × 2, W₂ / 2"].problem
+
+
+def test_a_network_that_was_rewritten_shows_the_layers_that_it_has():
+    network = gb.Sequential(layers.Linear(3, 2), layers.Tanh(), rng=0, dtype="float64")
+    other = Rewritten(leaves_of(network, (3,)), {1: (layers.Sigmoid(), layers.ReLU())})
+    assert repr(other) == "Rewritten(Linear(3, 2), Sigmoid(), ReLU())"
+    x = np.random.default_rng(0).standard_normal((4, 3))
+    np.testing.assert_allclose(other(x), gb.Sequential(network[0], layers.Sigmoid())(x), rtol=1e-14)
 
 
 def test_a_network_without_parameters_is_named():

@@ -1,12 +1,18 @@
 """Named arrays and sizes of a diagnosis: functions of entries, the axes that an array fits, sizes of arguments."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import gbackprop as gb
 from gbackprop import layers as L
 from gbackprop import losses
+from gbackprop.testing.claims import Compared
+from gbackprop.testing.diagnosis.screening import screened
 from gbackprop.testing.diagnosis.terms import FUNCTIONS, _reductions, arrays_of, library, scalars_of, sizes_of
+from gbackprop.testing.diagnosis.trials import Evaluation, Trial
+from gbackprop.testing.flat import Flat
 from gbackprop.testing.loss_probe import LossProbe
 from gbackprop.testing.points import CANCELLED, sizes_of_terms
 from gbackprop.testing.probe import Probe
@@ -66,6 +72,39 @@ def test_sizes_and_options_are_named():
              "stride[1]": 2, "Π stride": 4, "Π dilation": 1}  # fmt: skip
     assert {name: convolution[name] for name in sizes} == sizes
     assert scalars_of(L.LeakyReLU(-0.25)) == {"|negative_slope|": 0.25, "1 − |negative_slope|": 0.75}
+
+
+def test_the_number_of_columns_is_a_size_of_reductions_alone():
+    """Other methods know no number of columns, which no factor of theirs can be."""
+    probe = Probe.at(L.Linear(3, 4), RNG.standard_normal((5, 3)), None, False, RNG)
+    of = lambda *arguments: Trial(Evaluation(lambda *given: "", arguments), 5, 0, 5).sizes  # noqa: E731
+    assert "V" not in of(probe)
+    assert of(probe, "weight", "square") == of(probe) | {"V": len(probe.columns)}
+
+
+def test_derivatives_of_a_join_are_those_in_each_input():
+    probe = Probe.at(Flat(L.Multiply(), [(3,), (3,)]), RNG.standard_normal((5, 6)), None, False, RNG)
+    jacobian, hessian = RNG.standard_normal((5, 3, 6)), RNG.standard_normal((5, 6, 6))
+    for whole, wanted in (
+        (jacobian, {f"input {i}": jacobian[..., 3 * i : 3 * i + 3] for i in (0, 1)}),
+        (hessian, {f"input {i} and {j}": hessian[:, 3 * j :, 3 * i :][:, :3, :3] for i in (0, 1) for j in (0, 1)}),
+    ):
+        trial = Trial(Evaluation(lambda *given, whole=whole: Compared(whole, 2 * whole, ""), (probe,)), 5, 0, 5)
+        assert trial.parts.keys() == wanted.keys()
+        for name, part in wanted.items():
+            np.testing.assert_array_equal(trial.parts[name], (part, 2 * part))
+
+
+@pytest.mark.parametrize("count", [6, 200])
+def test_products_of_three_terms_are_found_times_1_and_of_few_terms_times_both_sides(count):
+    rng = np.random.default_rng(0)
+    terms = {"1": np.ones((9, 8)), **{f"t{i}": rng.standard_normal((9, 8)) for i in range(count)}}
+    product, one = terms["t0"] * terms["t1"] * terms["t2"], rng.standard_normal((9, 8))
+    pairs = [(one, one + product), (one, one + one * product), (one + one * product, one)]
+    found = [screened(pair, terms, SimpleNamespace(passed=False)) for pair in pairs]
+    sides = [[(side, names) for side, names, _ in each] for each in found]
+    assert sides[0] == [(0, ["t0", "t1", "t2"])]
+    assert sides[1:] == ([[(1, ["t0", "t1", "t2"])], [(2, ["t0", "t1", "t2"])]] if count < 150 else [[], []])
 
 
 def test_means_and_sums_of_public_arrays_are_named():

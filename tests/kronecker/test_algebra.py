@@ -428,6 +428,8 @@ def test_bad_arguments_are_named(case):
         block ** "half"
     with pytest.raises(ValueError, match="cap: expected a number above 0, got 0"):
         block.solve(np.ones(1), 0.1, 0)
+    with pytest.raises(TypeError, match="cap: expected a number above 0, got True"):
+        block.solve(np.ones(1), 0.1, True)
     with pytest.raises(ValueError, match="factor: expected a finite number, got nan"):
         block * float("nan")
     for call in (lambda: block * np.ones(2), lambda: block + 1.0, lambda: np.ones(2) @ block):

@@ -106,6 +106,11 @@ WRONG = {
         ValueError,
         "noise_variance: expected MSELoss",
     ),
+    "noise as a number": (
+        lambda: made(loss=MSE, noise_variance=0.5).optimize_prior(noise_variance=0.3),
+        TypeError,
+        "noise_variance: expected True or False, got 0.3",
+    ),
     "other prior": (lambda: made().with_prior(-2.0), ValueError, "prior_precision: .*above 0, got -2.0"),
     "other noise": (lambda: made().with_prior(noise_variance=2.0), ValueError, "noise_variance: expected none"),
 }

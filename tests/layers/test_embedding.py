@@ -131,6 +131,14 @@ def test_the_paddings_row_has_zeros_and_the_others_what_they_have_without_paddin
         np.testing.assert_allclose(got[asked[-1]]["0.weight"], square, rtol=1e-12)
 
 
+@pytest.mark.parametrize("frozen", [False, True])
+def test_the_oracles_have_zeros_in_the_paddings_row_too(frozen):
+    network = net("curved")
+    network[0].padding_idx = 3
+    network = network.freeze("0") if frozen else network
+    check_network(network, losses.CrossEntropyLoss(), LONG, Y).assert_ok()
+
+
 def test_an_estimate_of_memory_does_not_depend_on_the_dtype_of_the_indices():
     estimates = set()
     for indices in ("uint8", "int64"):

@@ -190,6 +190,15 @@ def test_zeros_in_the_base_are_no_part_of_what_the_exponents_have():
     np.testing.assert_allclose(np.diag(hessian), both["diag_hessian"]["w"], rtol=1e-12)
 
 
+@pytest.mark.parametrize("direction", [1, -1])
+def test_a_complex_step_at_a_bound_of_clip_is_its_derivative(direction):
+    layer, x = Operation("clip", least=0.0, most=1.0), np.array([[-0.5, 0.0, 0.5, 1.0, 1.5]])
+    moved = layer.forward(x + direction * 1e-20j)[0]
+    np.testing.assert_array_equal(moved.real, np.clip(x, 0, 1))
+    slope = layer.mjp(layer.forward(x)[1], np.ones((1, *x.shape)))[0]
+    np.testing.assert_allclose(moved.imag / (direction * 1e-20), slope, rtol=1e-12)
+
+
 @pytest.mark.parametrize(("name", "options", "shapes", "words"), [
     ("sum", {"axis": 0}, [(2,)], "axis: expected axes after the batch axis"),
     ("sum", {"axis": 3}, [(2, 2)], "axis: expected different axes"),

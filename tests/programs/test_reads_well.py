@@ -93,6 +93,15 @@ def test_each_statement_says_what_it_is():
         assert any(words in title for title in titles), words
 
 
+def test_each_entry_of_the_result_is_four_columns_to_the_right_of_what_it_belongs_to():
+    result = statements(written(6, 3, q.KFAC()))[-1].value
+    waiting = [(8, result)]
+    for column, mapping in waiting:
+        assert {key.col_offset for key in mapping.keys} == {column}
+        waiting += [(column + 4, value) for value in mapping.values if isinstance(value, ast.Dict)]
+    assert waiting[-1][0] == 16  # a parameter's factors
+
+
 def test_moves_fold_and_nothing_is_done_twice():
     body = written(6, 3, q.DiagGGN(), q.KFAC()).source.split("def program")[1]
     assert not re.search(r"\.T\.T|moveaxis|np\.absolute|\.reshape\([^()]*\)\.reshape|\[None\]\[|np\.stack", body)

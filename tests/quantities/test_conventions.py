@@ -203,6 +203,7 @@ BAD = [
     ),
     (lambda: q.KFAC(sharing=None), "KFAC, sharing: expected 'bias', 'expand' or 'reduce', got None"),
     (lambda: q.KFAC(joint_bias=1), "KFAC, joint_bias: expected True or False, got 1"),
+    (lambda: q.KFAC(joint_bias=0), "KFAC, joint_bias: expected True or False, got 0"),
     (lambda: q.KFAC(2, fisher="exact"), "KFAC: mc_samples and targets are for fisher='mc', got fisher='exact'"),
 ]
 

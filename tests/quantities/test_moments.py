@@ -131,3 +131,8 @@ def test_a_parameter_without_axes():
 def test_a_mean_has_a_rest_where_its_rounding_counts_beside_the_spread(share, counts, count, k):
     q = np.array([[10.0, share]]) * TIGHT * count * k**2
     assert _tight(q, np.full((1, 2), k), count) is counts
+
+
+def test_a_mean_that_is_0_has_no_rest():
+    """As of the weights of a unit that is off for all samples."""
+    assert _tight(np.array([0.0, 1.0]), np.zeros(2), 3) is False

@@ -98,7 +98,7 @@ def moves(p, x):
 def columns(p, x):
     first, second, third = x.T
     turned = (p["v"] @ x.T)[:, None] * (x @ p["v"])[:, None] + np.einsum("dn,de->ne", x.T, p["w"])
-    turned = turned + (p["w"].T @ x.T).T
+    turned = turned + (p["w"].T @ x.T).T + ((p["w"] + x[:, :1, None]).mT @ x[:, :, None]).mT[:, 0] + x @ p["w"].mT.T
     return turned + (first * second * p["v"][0] + third)[:, None] + (p["w"].T @ x[:, :, None])[..., 0]
 
 

@@ -361,6 +361,15 @@ def test_an_index_that_can_be_0_alone_is_taken():
     np.testing.assert_array_equal(loss.values(np.array([[2.0], [3.0]]), np.zeros(2, int)), [4, 9])
 
 
+@pytest.mark.parametrize("function", [
+    lambda p, x: p["w"][x, 0][:, None], lambda p, x: p["w"][:, x].T, lambda p, x: p["w"][0, x][:, None],
+    lambda p, x: p["w"][x, 1:],
+])  # fmt: skip
+def test_a_computed_index_beside_others_is_refused_with_what_to_write_instead(function):
+    with pytest.raises(MissingFunctionError, match=r"multiply by `i\[..., None\] == np.arange\(size\)`"):
+        gb.trace(function, {"w": FIXED[:3]}, np.array([0, 2, 1, 1]))
+
+
 @pytest.mark.parametrize(("dtype", "most"), [("float32", 2**24), ("float64", 2**53)])
 def test_integer_targets_that_the_outputs_dtype_has_not_are_refused(dtype, most):
     example = np.zeros((2, 1)), most - np.array([1, 3])

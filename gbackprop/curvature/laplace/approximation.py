@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from gbackprop.array import on_device_of
-from gbackprop.base.checks import Constructed
+from gbackprop.base.checks import Constructed, check_flag
 from gbackprop.curvature.data.accumulation import accumulate
 from gbackprop.curvature.laplace.arguments import (
     batches_of,
@@ -213,9 +213,9 @@ class Laplace(Predictions, Constructed):
         θ is not trained again: a cycle of `optimize_prior` and training is MacKay's. Eigenvalues are computed once; for
         "full" with one precision for each parameter, once in each evaluation.
         """
-        if noise_variance and self.noise_variance is None:
+        if check_flag("noise_variance", noise_variance) and self.noise_variance is None:
             raise ValueError(f"noise_variance: expected MSELoss, whose targets have noise, got {self.loss!r}")
-        return self._with(self.evidence.maximized(self.hyperparameters, noise_variance))
+        return self._with(self.evidence.maximized(self.hyperparameters, bool(noise_variance)))
 
     def _with(self, hyperparameters: Hyperparameters) -> Laplace:
         """Return the approximation with these hyperparameters, at the same θ and with the same curvature."""

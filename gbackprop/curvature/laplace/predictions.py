@@ -173,7 +173,7 @@ class Predictions:
         source, (mean, spread) = generator(rng), self.functional(x)
         if isinstance(self.loss, MSELoss):
             with on_device_of(mean):
-                noise = array_module(mean).eye(spread.shape[1], dtype=mean.dtype) * self.noise_variance
+                noise = array_module(mean).eye(spread.shape[-1], dtype=mean.dtype) * self.noise_variance
                 return Normal(mean, spread + noise)
         if method == "probit":
             return likelihoods.probit(self.loss, mean, spread)

@@ -21,9 +21,12 @@ def gram(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Arra
 
 
 def products(first: Columns, second: Columns, known: NetworkForms) -> Array:
-    """⟨Jᵀ g[v, n], J'ᵀ g'[w, m]⟩ of two Jacobians of a parameter: ``[V, N, *out], [W, M, *out] -> [N V, M W]``."""
+    """⟨Jᵀ g[v, n], J'ᵀ g'[w, m]⟩ of two Jacobians of a parameter: ``[V, N, *out], [W, M, *out] -> [N V, M W]``.
+
+    They are those of one layer at two batches, and so of one kind.
+    """
     (one, mat), (other, columns) = first, second
-    split = _at_one_position if _is_outer(one, known) and _is_outer(other, known) else _individual
+    split = _at_one_position if _is_outer(one, known) else _individual
     g, u = split(one, mat)
     h, w = (g, u) if other is one and columns is mat else split(other, columns)  # BLAS computes half of a symmetric one
     found = g @ h.swapaxes(1, 2)  # [G, N V, M W]

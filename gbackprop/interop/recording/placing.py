@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -133,7 +134,7 @@ def _along(c: StepReader, x: Value, indices: Any, axis: Any = -1) -> Any:
         return move(c, x, indices, axis)
     if c.axis(x, axis) != -1 or indices.shape[-1] != 1 or not x.batch:
         raise TypeError("expected one index along the last axis, of each sample")
-    squeezed = Value(indices.shape[:-1], indices.batch, True, indices.kind)
+    squeezed = replace(indices, shape=indices.shape[:-1], places=None)
     squeezed.pieces = [c.reading.node(indices, squeezed.features)]
     found = _chosen(c, x, squeezed, -1)
     return c.reading.shaped(found, c.shape)

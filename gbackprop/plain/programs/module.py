@@ -167,7 +167,7 @@ def _words(text: str, deep: int) -> list[tuple[str, int]]:
         if match[0] == " " and (text[0] == "(") <= depth <= deep:  # results in brackets stand before their "="
             found.append((text[start : match.start()], begins))
             start, begins = match.end(), depth
-        depth += {"[": 1, "(": 1, "{": 1, "]": -1, ")": -1, "}": -1}.get(match[0], 0)
+        depth += (match[0] in "[({") - (match[0] in "])}")
     return [*found, (text[start:], begins)]
 
 

@@ -81,7 +81,7 @@ def product(value: float, words: str) -> str:
     words, _, size = words.partition(" = ")
     first = f" = {value * float(size):.6g}" if size else ""
     if words and abs(value) == 1:
-        return f"{'-' * (value < 0)}{words}{first}"
+        return f"{'-' * (value == -1)}{words}{first}"
     square, short = abs(Fraction(value * value).limit_denominator(144)), Fraction(value).limit_denominator(24)
     root = f"√{square}" if square.denominator == 1 else f"√({square})"
     number = str(short) if abs(float(short) - value) < 1e-12 else f"-{root}" if value < 0 else root

@@ -80,7 +80,7 @@ class Relations:
             if found[-1] is None:
                 break
         self.wrong, each = wrong, [one for one in found if one is not None]
-        if not each or len(each) < len(wrong):
+        if len(each) < len(wrong):
             return []
         return [Found(sum(one.cost for one in each), "; ".join(one.words for one in each))]
 
@@ -200,17 +200,19 @@ class Relations:
         last, name, seen = self.trials[-1], self.wrong[0], list[np.ndarray]()
         views = [(title, view) for title, view in self.library(last, name).items() if title[0] == "["]
         for title, view in sorted(views, key=lambda each: " > 0]" not in each[0]):
-            if self.deadline.passed or any(np.array_equal(view, other) for other in seen):
-                continue
-            seen.append(view)
-            there, elsewhere = (self.held(partial(self._region, title, at), "{and c}", 1.1, True)
-                                for at in (True, False))  # fmt: skip
-            if there is not None and elsewhere is not None:
-                inside, outside = (each.words.removeprefix(", ") for each in (there, elsewhere))
-                words = f"{inside} where {title}" if inside else f"{outside} except where {title}"
-                words += f", and {outside} elsewhere" if inside and outside else ""
-                words = f"right if {words}".replace("if with the other", "if it had the other")
-                yield Found((there.cost + elsewhere.cost) / 2, words)
+            if not (self.deadline.passed or any(np.array_equal(view, other) for other in seen)):
+                seen.append(view)
+                yield from self._of_region(title)
+
+    def _of_region(self, title: str) -> Iterator[Found]:
+        """Yield the factors where a condition holds, and where it does not, if there are any."""
+        there, elsewhere = (self.held(partial(self._region, title, at), "{and c}", 1.1, True) for at in (True, False))
+        if there is not None and elsewhere is not None:
+            inside, outside = (each.words.removeprefix(", ") for each in (there, elsewhere))
+            words = f"{inside} where {title}" if inside else f"{outside} except where {title}"
+            words += f", and {outside} elsewhere" if inside and outside else ""
+            words = f"right if {words}".replace("if with the other", "if it had the other")
+            yield Found((there.cost + elsewhere.cost) / 2, words)
 
     def _region(self, title: str, at: bool, trial: Trial, name: str) -> Two:
         """Return both sides where a condition holds, or does not, and 0 elsewhere."""

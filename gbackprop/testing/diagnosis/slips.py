@@ -207,7 +207,7 @@ def _reshaped(call: ast.Call) -> Iterator[ast.Call]:
     sizes = inner.args[0].elts if isinstance(inner.args[0], ast.Tuple) else inner.args
     numbers = over[0].elts if isinstance(over[0], ast.Tuple) else over
     axes = [each.value for each in numbers if isinstance(each, ast.Constant) and isinstance(each.value, int)]
-    if not 1 < len(sizes) <= SHORT or len(axes) < len(numbers) or not all(0 <= axis < len(sizes) for axis in axes):
+    if len(sizes) > SHORT or len(axes) < len(numbers) or not all(0 <= axis < len(sizes) for axis in axes):
         return
     for order in list(permutations(range(len(sizes))))[1:]:
         array = ast.Call(inner.func, [sizes[i] for i in order], inner.keywords)
