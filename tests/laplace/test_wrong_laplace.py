@@ -107,7 +107,7 @@ WRONG = {
         "noise_variance: expected MSELoss",
     ),
     "noise as a number": (
-        lambda: made(loss=MSE, noise_variance=0.5).optimize_prior(noise_variance=0.3),
+        lambda: made(loss=MSE, data=(X, X[:, :2]), noise_variance=0.5).optimize_prior(noise_variance=0.3),
         TypeError,
         "noise_variance: expected True or False, got 0.3",
     ),
