@@ -47,11 +47,8 @@ def inverse(name: str, factor: Array, shift: Array | None) -> Array:
 
 
 def power(name: str, factor: Array, p: float) -> Array:
-    """factorᵖ of each group, by its eigenvalues, of which those that are 0 within rounding count as 0; see `powers`."""
-    xp = array_module(factor)
-    values, vectors = xp.linalg.eigh(factor)
-    if p > 0 and p != int(p):
-        values = xp.where(abs(values) > _rounding(values) * values.max(1, keepdims=True), values, 0)
+    """factorᵖ of each group, by its eigenvalues; see `powers`."""
+    values, vectors = array_module(factor).linalg.eigh(factor)
     return recomposed(vectors, powers(described(name, factor), values, p))
 
 
@@ -81,7 +78,7 @@ def check_positive(name: str, values: Array, shift: Array | float | None, strict
     xp, flat = array_module(values), values.reshape(len(values), -1)
     own = 0.0 if shift is None else shift if isinstance(shift, float) else shift.reshape(-1)
     ends = [flat.min(1), flat.max(1), flat.max(1) * 0 + own]
-    rounding = _rounding(values)
+    rounding = max(values.shape[1:]) * float(xp.finfo(values.dtype).eps)
     for group, (least, most, moved) in enumerate(asnumpy(xp.stack(ends, axis=1)).tolist()):
         known = least > 0 and moved > most * rounding / max(values.shape[1:]) ** 0.5
         if least > most * rounding or known or (not strictly and least >= -most * rounding):
@@ -92,11 +89,6 @@ def check_positive(name: str, values: Array, shift: Array | float | None, strict
         raise np.linalg.LinAlgError(
             f"{prefix}{name} is {problem} (eigenvalues {least:.3g} to {most:.3g}): use a larger damping"
         )
-
-
-def _rounding(values: Array) -> float:
-    """n ε: an eigenvalue of that times the largest, or less, is 0 within rounding."""
-    return max(values.shape[1:]) * float(array_module(values).finfo(values.dtype).eps)
 
 
 def shifted(factor: Array, shift: Array | None) -> Array:

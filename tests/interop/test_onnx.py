@@ -125,7 +125,6 @@ CASES = {
         ("n", 3),
         20,
     ),
-    "powers of any base": one("Pow", "x w", arrays={"w": np.array([2.0, 3.0, 0.0])}),
     "powers": ([("Exp", "x", "e", {}), ("Pow", "e w", "y", {})], {"w": a(3)}, ("n", 3), 20),
     **{
         f"{op} and Where": (

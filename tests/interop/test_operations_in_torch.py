@@ -23,7 +23,7 @@ AT = {
     "maximum": (torch.maximum, {}, [[1.0, 2.0, 3.0], [1.0, 3.0, 2.0]]),
     "minimum": (torch.minimum, {}, [[1.0, 2.0, 3.0], [1.0, 3.0, 2.0]]),
     "where": (lambda c, a, b: torch.where(c != 0, a, b), {}, [[0.0, 1.0], [1.0, 2.0], [3.0, 4.0]]),
-    "pow": (torch.pow, {}, [[2.0, 1.0, -2.0, 0.0, 0.0, 0.0, 0.0], [3.0, -1.0, 3.0, 0.0, 0.5, 1.0, 2.0]]),
+    "pow": (torch.pow, {}, [[2.0, 1.0], [3.0, -1.0]]),
     "std": (lambda x: x.std(1, correction=0), {"axis": 1}, [[2.0, 2.0, 2.0]]),
     "norm": (lambda x: torch.linalg.vector_norm(x, dim=1), {"axis": 1}, [[0.0, 0.0]]),
     "cosine_similarity": (lambda a, b: F.cosine_similarity(a, b, 1), {"axis": 1}, [[3.0, 4.0], [1.0, -2.0]]),

@@ -13,7 +13,6 @@ from gbackprop import quantities as q
 from gbackprop.calculus.layer import leaves_of
 from gbackprop.layers import Operation
 from gbackprop.layers.operations.operation import ROWS, ComposedOperation
-from gbackprop.layers.operations.powers import Power
 from gbackprop.layers.operations.row import LinearRow, table
 from gbackprop.testing import check_layer, check_network
 from gbackprop.testing.cases.operations import CASES, OPERATIONS, around, evaluated, split
@@ -124,79 +123,6 @@ def test_derivatives_at_ties_and_kinks(name, options, inputs, expected):
     below = layer.mjp(saved, np.ones((1, *y.shape)))
     parts = below if isinstance(below, tuple) else (below,)
     np.testing.assert_array_equal([part[0, 0] for part in parts], expected)
-
-
-def power_of(n):
-    """x ** w with a parameter w for each number of a sample, and a loss."""
-    net = gb.trace(lambda p, x: x ** p["w"], {"w": np.ones(n)}, np.ones((2, n)))
-    return net, losses.MSELoss("sum")
-
-
-@pytest.mark.parametrize(("a", "b", "gradient", "hessian"), [
-    (0.0, 0.0, [0, 0], [[0, 0], [0, 0]]), (0.0, 1.0, [1, 0], [[0, 1], [1, 0]]),
-    (0.0, 2.0, [0, 0], [[2, 0], [0, 0]]), (0.0, 3.0, [0, 0], [[0, 0], [0, 0]]), (1.0, 0.0, [0, 0], [[0, 1], [1, 0]]),
-    (1.0, 1.0, [1, 0], [[0, 1], [1, 0]]),
-    (math.e, 2.0, [2 * math.e, math.e**2], [[2, 3 * math.e], [3 * math.e, math.e**2]]),
-])  # fmt: skip
-def test_second_derivatives_of_a_power(a, b, gradient, hessian):
-    net, loss = power_of(1)
-    net.parameters["w"] = np.array([b])
-    x, y = np.array([[a]]), np.array([[a**b - 0.5]])  # the gradient at the output is 1
-    names, along = ["x", "w"], np.array(gradient, float)
-    with np.errstate(all="raise"):
-        found = gb.backward(net, loss, x, y, q.DiagHessian(), wrt=names)
-        matrix = gb.operators.Hessian(net, loss, (x, y), wrt=names).to_dense()
-        ggn = gb.operators.GGN(net, loss, (x, y), wrt=names).to_dense()
-    np.testing.assert_allclose([found.gradient["x"].item(), found.gradient["w"].item()], gradient, rtol=1e-12)
-    np.testing.assert_allclose(matrix, hessian + 2 * np.outer(along, along), rtol=1e-12)
-    np.testing.assert_allclose(ggn, 2 * np.outer(along, along), rtol=1e-12)
-    diagonal = [found["diag_hessian"][name].item() for name in names]
-    np.testing.assert_allclose(diagonal, np.diag(matrix), rtol=1e-12)
-
-
-@pytest.mark.parametrize("b", [0.0, 1.0, 2.0, 3.0, -2.0])
-def test_derivatives_in_a_negative_base_are_those_of_a_fixed_power(b):
-    """No exponent beside a whole one has a power of it: derivatives in the exponent, for which nobody asks, are NaN."""
-    net, loss = power_of(1)
-    net.parameters["w"], x, y = np.array([b]), np.array([[-2.0]]), np.array([[0.25]])
-    value, first, second = (-2.0) ** b, b * (-2.0) ** (b - 1), b * (b - 1) * (-2.0) ** (b - 2)
-    found = gb.backward(net, loss, x, y, q.DiagHessian(), wrt="x")
-    matrix = gb.operators.Hessian(net, loss, (x, y), wrt="x").to_dense()
-    expected = 2 * first**2 + 2 * (value - 0.25) * second
-    np.testing.assert_allclose(net(x), [[value]], rtol=1e-12)
-    np.testing.assert_allclose(found.gradient["x"], [[2 * (value - 0.25) * first]], rtol=1e-12)
-    np.testing.assert_allclose(found["diag_hessian"]["x"], [[expected]], rtol=1e-12)
-    np.testing.assert_allclose(matrix, [[expected]], rtol=1e-12)
-
-
-def test_a_power_with_an_exponent_that_varies_is_right_in_both():
-    rng = np.random.default_rng(0)
-    check_layer(Power(), (rng.uniform(0.5, 3, (4, 3)), rng.uniform(-2, 3, (4, 3)))).assert_ok()
-
-
-def test_zeros_in_the_base_are_no_part_of_what_the_exponents_have():
-    """Also where the derivative in the base is infinite, which nobody asked for."""
-    (net, loss), x = power_of(5), np.array([[0.0] * 5, [0.5, 2.0, 1.0, 0.0, 3.0]])
-    net.parameters["w"] = np.array([0.0, 0.3, 1.0, 1.5, 2.0])
-    y, asked = np.ones((2, 5)), [q.BatchGrad(), q.DiagGGN(), q.DiagHessian()]
-    with np.errstate(all="raise"):
-        both, rest = (gb.backward(net, loss, part, y[: len(part)], *asked) for part in (x, x[1:]))
-        hessian = gb.operators.Hessian(net, loss, (x, y)).to_dense()
-        batch = gb.operators.Jacobian(net, x).to_dense()
-    np.testing.assert_array_equal(both["batch_grad"]["w"][0], 0)
-    np.testing.assert_array_equal(batch[:5], 0)
-    for quantity in ("diag_ggn", "diag_hessian"):
-        np.testing.assert_allclose(both[quantity]["w"], rest[quantity]["w"], rtol=1e-12)
-    np.testing.assert_allclose(np.diag(hessian), both["diag_hessian"]["w"], rtol=1e-12)
-
-
-@pytest.mark.parametrize("direction", [1, -1])
-def test_a_complex_step_at_a_bound_of_clip_is_its_derivative(direction):
-    layer, x = Operation("clip", least=0.0, most=1.0), np.array([[-0.5, 0.0, 0.5, 1.0, 1.5]])
-    moved = layer.forward(x + direction * 1e-20j)[0]
-    np.testing.assert_array_equal(moved.real, np.clip(x, 0, 1))
-    slope = layer.mjp(layer.forward(x)[1], np.ones((1, *x.shape)))[0]
-    np.testing.assert_allclose(moved.imag / (direction * 1e-20), slope, rtol=1e-12)
 
 
 @pytest.mark.parametrize(("name", "options", "shapes", "words"), [
@@ -349,6 +275,15 @@ def test_parts_of_one_kind_are_numbered():
                       "o": (Operation("cosine_similarity"), "a", "b")})  # fmt: skip
     names = {leaf.name for leaf in leaves_of(graph, (6,))}
     assert {"o.norm.sum", "o.norm2.sum", "o.clip", "o.clip2", "o.broadcast_to2"} <= names
+
+
+@pytest.mark.parametrize("direction", [1, -1])
+def test_a_complex_step_at_a_bound_of_clip_is_its_derivative(direction):
+    layer, x = Operation("clip", least=0.0, most=1.0), np.array([[-0.5, 0.0, 0.5, 1.0, 1.5]])
+    moved = layer.forward(x + direction * 1e-20j)[0]
+    np.testing.assert_array_equal(moved.real, np.clip(x, 0, 1))
+    slope = layer.mjp(layer.forward(x)[1], np.ones((1, *x.shape)))[0]
+    np.testing.assert_allclose(moved.imag / (direction * 1e-20), slope, rtol=1e-12)
 
 
 def test_the_absolute_value_of_a_negative_zero_is_zero():

@@ -8,7 +8,6 @@ from gbackprop.array import Array
 from gbackprop.engine.registry import Context, LayerForms
 from gbackprop.layers.joins import MatMul, Multiply
 from gbackprop.layers.operations.operation import BilinearOperation
-from gbackprop.layers.operations.powers import Power, times
 
 
 def multiply(layer: Multiply, saved: Any, g: Array, of_a: Array, of_b: Array) -> tuple[Array, Array]:
@@ -19,12 +18,6 @@ def multiply(layer: Multiply, saved: Any, g: Array, of_a: Array, of_b: Array) ->
 def matmul(layer: MatMul, saved: Any, g: Array, of_a: Array, of_b: Array) -> tuple[Array, Array]:
     """Y = A B: G Ḃᵀ and Ȧᵀ G."""
     return g @ of_b.swapaxes(-1, -2), of_a.swapaxes(-1, -2) @ g
-
-
-def power(layer: Power, saved: Any, g: Array, of_a: Array, of_b: Array) -> tuple[Array, Array]:
-    """y = a^b: p ȧ + q ḃ and q ȧ + r ḃ, each 0 where ȧ or ḃ is, also where p is infinite."""
-    p, q, r = layer.bends(saved, g)
-    return times(p, of_a) + times(q, of_b), times(q, of_a) + times(r, of_b)
 
 
 def carry(layer: BilinearOperation, saved: Any, mat: Array, context: Context) -> tuple[Array, Array]:
@@ -38,7 +31,6 @@ def carry(layer: BilinearOperation, saved: Any, mat: Array, context: Context) ->
 
 
 ROWS = [
-    LayerForms(Power, residual_product=power, pure=True),
     LayerForms(Multiply, residual_product=multiply),
     LayerForms(MatMul, residual_product=matmul),
     LayerForms(BilinearOperation, carry=carry, pure=True),

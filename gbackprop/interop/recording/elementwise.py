@@ -103,7 +103,7 @@ def _powered(c: StepReader, x: str, n: float, left: bool) -> str | None:
 
 
 def _power(c: StepReader, a: Any, b: Any) -> str:
-    """Read a power; a fixed array of exponents is an option, in which nothing is differentiated."""
+    """Read a power; a fixed array of exponents is an option, as exp(b log a) is for positive bases alone."""
     exponents = c.value(b).constant
     if exponents is None or not exponents.ndim or not isinstance(a, Value) or a.constant is not None:
         return join("pow", _powered)(c, a, b)

@@ -15,7 +15,6 @@ from gbackprop.layers.elementwise.softmax import LogSoftmax, Softmax
 from gbackprop.layers.operations.axes import along, axis_of, broadcast, integers, reduced, resized
 from gbackprop.layers.operations.copies import places_of
 from gbackprop.layers.operations.linears import over, pair
-from gbackprop.layers.operations.powers import Power
 from gbackprop.layers.operations.row import Bound, ComposedRow, inputs, numbers, table
 
 Op = Callable[..., Any]
@@ -39,11 +38,6 @@ def _variance(o: Bound, op: Op, x: Any) -> Any:
 
 def _norm(o: Bound, op: Op, x: Any) -> Any:
     return op("root", op("sum", op("square", x), axis=o.axis, keepdims=o.keepdims))
-
-
-def _power(o: Bound, op: Op, *inputs: Any) -> Any:
-    pairs = zip(inputs, o.shapes, strict=True)
-    return op(Power(), *[x if of == o.shape else op("broadcast_to", x, shape=o.shape) for x, of in pairs])
 
 
 def _logsumexp(o: Bound, op: Op, x: Any) -> Any:
@@ -207,9 +201,8 @@ def _resample(o: Bound, op: Op, x: Any) -> Any:
 COMPOSED = table(
     ComposedRow("divide", "{0} / {1}", lambda o, op, a, b: op("multiply", a, op("reciprocal", b)),
                 cost=numbers(2), bind=pair),
-    ComposedRow("pow", "np.power({0}, {1})", _power,
-                ties="in the exponent 0 where the base is 0, not a number where it is negative, as in torch",
-                cost=numbers(20), bind=pair),
+    ComposedRow("pow", "np.power({0}, {1})", lambda o, op, a, b: op("exp", op("multiply", op("log", a), b)),
+                ties="not a number where the base is negative", cost=numbers(20), bind=pair),
     ComposedRow("var", "np.var({0}, axis={axis}, ddof={ddof}, keepdims={keepdims})", _variance,
                 cost=inputs(4), bind=_spread),
     ComposedRow("std", "np.std({0}, axis={axis}, ddof={ddof}, keepdims={keepdims})",
