@@ -298,7 +298,7 @@ ASSIGNED = [
     (quantities.NearestKronecker, "iterations", 0),
     *[(kronecker_error, "columns", value) for value in (0, 1.5, "a")],
     (kronecker_error, "of", "a"),
-    (lambda: gb.Residual(layers.Linear(2, 2), rng=0), "shortcut", layers.Linear(2, 2)),
+    *[(lambda: gb.Residual(layers.Linear(2, 2), rng=0), "shortcut", value) for value in (2.0, "a", layers.Linear)],
     (lambda: layers.LayerNorm(3), "eps", None),
     *[(lambda: layers.BatchNorm1d(3), "momentum", value) for value in (np.nan, -3, 2.0, np.inf)],
 ]  # fmt: skip

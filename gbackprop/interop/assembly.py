@@ -134,7 +134,8 @@ class Assembly(Building):
         for node in reversed(used):
             if node in flow:
                 flow.update(node.all_input_nodes)
-        live = {self.capture.input, *(node for node, name in self.capture.parameters.items() if name in self.trained)}
+        live = {node for node, name in self.capture.parameters.items() if name in self.trained}
+        live.update(filter(_has_floats, [self.capture.input]))
         for node in used:
             if not live.isdisjoint(node.all_input_nodes):
                 live.add(node)

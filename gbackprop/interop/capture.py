@@ -19,7 +19,7 @@ import torch
 from torch.export import Dim
 from torch.export.graph_signature import InputKind
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.interop.arguments import at, first_line
@@ -64,19 +64,45 @@ class _Visible(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.grows = True  # as the module's code says: a torch.autograd.Function has no gradients inside, either
+        self.cut: dict[int, torch.Tensor] = {}  # by identity, without a gradient: what is written there has none
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        of_function = self.grows and not torch.is_grad_enabled()
         found = _kept(func, *args, **(kwargs or {}))
-        if func is torch._C._set_grad_enabled:
-            self.grows = args[0]
+        first: Any = args[0] if args else None
+        if func is torch._C._set_grad_enabled and not of_function:
+            self.grows = first
         off = torch.is_inference_mode_enabled() or not (self.grows or torch.is_grad_enabled())
-        return tree_map_only(torch.Tensor, torch.detach, found) if off else found
+        if (off or id(first) in self.cut) and _writes(func):
+            first.copy_(torch.detach(first))
+        if off:
+            found = tree_map_only(torch.Tensor, torch.detach, found)
+        if off or id(first) in self.cut or func in DETACHING:
+            self.cut.update((id(each), each) for each in tree_leaves(found) if isinstance(each, torch.Tensor))
+        return found
+
+
+DATA = torch.Tensor.data
+"""The property that gives a tensor's numbers, without a gradient, in the same memory."""
+
+DETACHING = DATA.__get__, torch.detach, torch.Tensor.detach
+"""Functions whose results have no gradient, and the memory of what may have one."""
+
+WRITES = re.compile(r"(?!requires_grad_|detach_).*[^_]_|__setitem__|__i(?!nvert|ndex|nt).+__")
+"""The names of methods that write into a tensor."""
+
+
+def _writes(func: Any) -> bool:
+    return bool(WRITES.fullmatch(getattr(func, "__name__", "")))
 
 
 def _kept(func: Any, *args: Any, **kwargs: Any) -> Any:
     """Call a function; dropout that does nothing keeps its probability, and `data` is `detach`."""
-    if func == torch.Tensor.data.__get__:
+    if func == DATA.__get__:
         return torch.detach(*args)
+    if func == DATA.__set__:
+        raise UnsupportedError("expected tensors that are computed, got numbers that are assigned to .data (use a new "
+                               "tensor, or torch.nn.utils.parametrize for a parameter)")  # fmt: skip
     if func is torch.nn.functional.dropout:
         given = inspect.signature(func).bind(*args, **kwargs)
         given.apply_defaults()
@@ -288,7 +314,7 @@ def path_of(node: torch.fx.Node) -> str:
 def line_of(node: torch.fx.Node) -> str:
     """Return the line of the user's code in which a call is."""
     frames = re.findall(r'File "([^"]+)", line (\d+), in \S+\n\s*(.*)', node.meta.get("stack_trace") or "")
-    inner = "<", f"{dirname(__file__)}{sep}"  # code that torch has written, and the import's
+    inner = "<eval_with_key>", f"{dirname(__file__)}{sep}"  # code that torch has written, and the import's
     users = [each for each in frames if f"{sep}torch{sep}" not in each[0] and not each[0].startswith(inner)]
     if not users:
         return ""

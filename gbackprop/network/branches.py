@@ -7,7 +7,7 @@ from typing import Any
 from gbackprop.base.names import inside
 from gbackprop.calculus.layer import Layer, Nodes
 from gbackprop.layers.joins import Add, Concat, Multiply
-from gbackprop.network.container import Container
+from gbackprop.network.container import Container, layers_of
 
 
 class Branches(Container):
@@ -135,8 +135,12 @@ class Residual(Container):
 
     @property
     def shortcut(self) -> Layer | None:
-        """s, one of the children; None for the input itself."""
+        """s, one of the children, or None for the input itself; another one can be assigned."""
         return self.children.get("shortcut")
+
+    @shortcut.setter
+    def shortcut(self, layer: Layer | None) -> None:
+        self.children = layers_of(self.chain if layer is None else {**self.chain, "shortcut": layer})
 
     @property
     def chain(self) -> dict[str, Layer]:

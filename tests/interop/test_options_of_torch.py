@@ -319,6 +319,23 @@ def switched(m, y):
     return y + z
 
 
+def clamped_in_place(m, y):
+    with torch.no_grad():
+        y.clamp_(-50, 50)
+    return y
+
+
+def data_in_place(m, y):
+    y.data[:, :2].add_(torch.relu(y[:, :2] - 50))
+    return y
+
+
+def assigned_data(m, y):
+    y = y.clone()
+    y.data = y.data.clamp(-50, 50)
+    return y
+
+
 def of_the_weight(m, y):
     with torch.no_grad():
         size = 1 / (1 + 1e-6 * m.scale.norm())
@@ -353,6 +370,10 @@ def hooked(m, y):
         (inferred, "detach: expected a function with the gradient of what it computes, got one that is cut off"),
         (switched, "detach: expected a function with the gradient of what it computes, got one that is cut off"),
         (torch.no_grad()(lambda m, y: y.tanh()), "detach: expected a function with the gradient"),
+        (clamped_in_place, "detach: expected a function with the gradient"),
+        (data_in_place, "detach: expected a function with the gradient"),
+        (lambda m, y: y.detach().clamp_(-50, 50) * 0 + y, "detach: expected a function with the gradient"),
+        (assigned_data, "got numbers that are assigned to .data"),
         (of_the_weight, "detach: expected a function with the gradient of what it computes, got one that is cut off"),
         (lambda m, y: y + torch.relu(y - 50).data, "detach: expected a function with the gradient"),
         (scaled, r"got others of scale, its input \(a torch.autograd.Function, or a hook\)"),
@@ -439,6 +460,35 @@ def test_what_has_no_gradient_may_be_computed_without_one(around):
     np.testing.assert_allclose(found.output, y.detach(), atol=1e-12)
     for name, value in zip(("part.weight", "part.bias"), theirs, strict=True):
         np.testing.assert_allclose(found.gradient[name], value, atol=1e-12, err_msg=name)
+
+
+class Swish(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        with torch.no_grad():
+            share = torch.sigmoid(x)
+        ctx.save_for_backward(x, share)
+        return x * share
+
+    @staticmethod
+    def backward(ctx, g):
+        x, share = ctx.saved_tensors
+        return g * share * (1 + x * (1 - share))
+
+
+def test_a_function_may_have_no_gradients_inside():
+    module, x = Own(lambda m, x: Swish.apply(m.part(x)), part=nn.Linear(4, 3)).double(), torch.randn(3, 4).double()
+    np.testing.assert_allclose(from_torch(module, x)(2 * x.numpy()), module(2 * x).detach(), rtol=1e-12)
+
+
+def test_integer_data_have_no_gradient():
+    def waves(m, t):
+        with torch.no_grad():
+            angles = t[:, None].double() * torch.arange(1.0, 5.0).double()
+        return m.part(torch.cat([angles.sin(), angles.cos()], 1))
+
+    module, t = Own(waves, part=nn.Linear(8, 3)).double(), torch.tensor([1, 5, 7])
+    np.testing.assert_allclose(from_torch(module, t)(t.numpy()), module(t).detach(), rtol=1e-12)
 
 
 def test_a_module_of_which_torch_has_no_gradient_is_taken():

@@ -95,6 +95,13 @@ def test_a_child_that_is_replaced_is_the_one_that_computes(key, make):
     assert repr(network) == repr(other)
 
 
+def test_a_shortcut_that_is_assigned_computes():
+    network, x = gb.Sequential(gb.Residual(layers.Tanh()), dtype="float64"), np.array([[0.5, -2.0]])
+    for shortcut, value in ((layers.Sigmoid(), 1 / (1 + np.exp(-x))), (None, x)):
+        network[0].shortcut = shortcut
+        np.testing.assert_allclose(network(x), np.tanh(x) + value, rtol=1e-15)
+
+
 # ------------------------------------------------------------------------------------------------------------- refusals
 
 A, ADD = (layers.Tanh(), "input"), layers.Add()
