@@ -21,6 +21,7 @@ from gbackprop.layers.elementwise.activation import Elementwise, ReLU, Sigmoid
 from gbackprop.layers.elementwise.dropout import Dropout
 from gbackprop.layers.elementwise.prelu import PReLU, _Slope
 from gbackprop.layers.elementwise.softmax import _AlongAxis
+from gbackprop.layers.operations.operation import CurveOperation
 
 
 def relu_forward(layer: ReLU, x: Array, context: Context) -> tuple[Array, Any]:
@@ -43,7 +44,9 @@ def sigmoid_forward(layer: Sigmoid, x: Array, context: Context) -> tuple[Array, 
 
 def carry(layer: Elementwise, saved: Any, mat: Array, context: Context) -> Array:
     """φ'(x) g."""
-    return context.memory.multiply(mat, _slope(layer, saved, mat))
+    for slope in _slopes(layer, saved, mat):
+        mat = context.memory.multiply(mat, slope)
+    return mat
 
 
 def in_place(layer: Elementwise, saved: Any, mat: Array) -> Array | None:
@@ -53,7 +56,8 @@ def in_place(layer: Elementwise, saved: Any, mat: Array) -> Array | None:
     """
     if not _may_write(mat):
         return None
-    mat *= _slope(layer, saved, mat)
+    for slope in _slopes(layer, saved, mat):
+        mat *= slope
     return mat
 
 
@@ -77,16 +81,18 @@ def _loops(x: Array) -> ModuleType | None:
     return calls_of(x, numba_kernels()) if x.size > costs.COMPILED_LOOP and on_host(x) else None
 
 
-def _slope(layer: Elementwise, saved: Any, mat: Array) -> Array:
-    """φ'(x); on the host a mask is converted to numbers if many columns are multiplied by it."""
-    first = layer.first(*saved)
-    many = isinstance(first, np.ndarray) and first.dtype == bool and len(mat) > 2
-    return first.astype(mat.dtype) if many else first
+def _slopes(layer: Elementwise, saved: Any, mat: Array) -> list[Array]:
+    """Factors of φ'(x); on the host a mask is converted to numbers if many columns are multiplied by it."""
+    found = layer.slopes(*saved) if isinstance(layer, CurveOperation) else (layer.first(*saved),)
+    many = [isinstance(each, np.ndarray) and each.dtype == bool and len(mat) > 2 for each in found]
+    return [each.astype(mat.dtype) if as_numbers else each for each, as_numbers in zip(found, many, strict=True)]
 
 
 def through_elementwise(layer: Elementwise, saved: Any, above: Route | None, context: Context) -> Route | None:
     """Return the same route times φ'(x), which may be one number, or one for each channel."""
-    return None if above is None else above.scaled(np.broadcast_to(layer.first(*saved), saved[0].shape))
+    for slope in () if above is None else _slopes(layer, saved, saved[0][:1]):
+        above = above.scaled(np.broadcast_to(slope, saved[0].shape))  # type: ignore[union-attr]
+    return above
 
 
 def through_dropout(layer: Dropout, saved: Any, above: Route | None, context: Context) -> Route | None:
@@ -129,6 +135,7 @@ ELEMENTWISE = LayerForms(
 
 ROWS = [
     ELEMENTWISE,
+    replace(ELEMENTWISE, kind=CurveOperation, varying=()),
     replace(ELEMENTWISE, kind=ReLU, varying=(), forward=relu_forward, in_place=relu_in_place),
     replace(ELEMENTWISE, kind=Sigmoid, varying=(), forward=sigmoid_forward),
     LayerForms(PReLU, mixed_input=prelu_input, mixed_parameter=prelu_parameter),

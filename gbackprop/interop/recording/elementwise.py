@@ -98,7 +98,8 @@ def _divided(c: StepReader, x: str, n: float, left: bool) -> str | None:
 
 def _powered(c: StepReader, x: str, n: float, left: bool) -> str | None:
     if not left:
-        return c.op("square", x) if n == 2 else c.op("power", x, exponent=int(n) if n == int(n) else n)
+        known = {2.0: "square", -1.0: "reciprocal"}
+        return c.op(known[n], x) if n in known else c.op("power", x, exponent=int(n) if n == int(n) else n)
     return c.op("exp", c.op("affine", x, factor=log(n))) if n > 0 else None
 
 

@@ -71,22 +71,22 @@ def _inverse(x: Array) -> Array:
     return xp.where(x == 0, 0, 1 / xp.where(x == 0, 1, x))
 
 
-def _bend_of_log(name: str, x: Array) -> Array:
-    """Return −1/x², an error where x² overflows; NaN where the host would have to wait for that.
+def _bend(name: str, x: Array, factor: float, power: int) -> Array:
+    """Return factor/xᵖ, an error where xᵖ overflows; NaN where the host would have to wait for that.
 
-    Of a sum of exponentials above e^44 in float32 0 would be wrong: the slopes that multiply it are as large as x.
+    Of a sum of exponentials 0 would be wrong: the slopes that multiply it are as large as x.
     """
     with np.errstate(over="ignore"):
-        square = x * x
+        powers = x * x if power == 2 else x * x * x
     if not isinstance(x, np.ndarray):
         xp = array_module(x)
-        return xp.where(xp.isinf(square), xp.nan, -1 / square)
-    if x.dtype.kind == "f" and np.isinf(square).any() and np.isfinite(x).all():
+        return xp.where(xp.isinf(powers), xp.nan, factor / powers)
+    if x.dtype.kind == "f" and np.isinf(powers).any() and np.isfinite(x).all():
         raise ValueError(
-            f"{name}: expected numbers whose squares {x.dtype} has, as its second derivative needs, got "
-            f"{float(abs(x).max()):.3g}; subtract the largest before exp, as in exp(f − max f)"
+            f"{name}: expected numbers whose {'squares' if power == 2 else 'cubes'} {x.dtype} has, as its second "
+            f"derivative needs, got {float(abs(x).max()):.3g}; subtract the largest before exp, as in exp(f − max f)"
         )
-    return -1 / square
+    return factor / powers
 
 
 def _full(x: Array, value: float) -> Array:
@@ -106,9 +106,9 @@ CURVES = table(
     CurveRow("expm1", "np.expm1({0})", "y = eˣ − 1; eˣ g; eˣ g", _xp("expm1"),
              _xp("exp"), _xp("exp"), cost=SOME),
     CurveRow("log", "np.log({0})", f"y = log(x); 1/x g; −1/x² g; {POSITIVE}", _xp("log"),
-             lambda x, y, o: 1 / x, lambda x, y, o: _bend_of_log("log", x), cost=SOME),
+             lambda x, y, o: 1 / x, lambda x, y, o: _bend("log", x, -1, 2), cost=SOME),
     CurveRow("log1p", "np.log1p({0})", "y = log(1 + x); 1/(1 + x) g; −1/(1 + x)² g; x > −0.99", _xp("log1p"),
-             lambda x, y, o: 1 / (1 + x), lambda x, y, o: _bend_of_log("log1p", 1 + x), cost=SOME),
+             lambda x, y, o: 1 / (1 + x), lambda x, y, o: _bend("log1p", 1 + x, -1, 2), cost=SOME),
     CurveRow("sqrt", "np.sqrt({0})", f"y = √(x); 0.5/y g; −0.25/(x y) g; {POSITIVE}", _xp("sqrt"),
              lambda x, y, o: 0.5 / y, lambda x, y, o: -0.25 / (x * y),
              ties="infinite at 0, as in torch", cost=FEW),
@@ -117,9 +117,9 @@ CURVES = table(
              ties="0 at 0, as norms in torch", cost=FEW),
     CurveRow("rsqrt", "1 / np.sqrt({0})", f"y = 1/√(x); −0.5 y/x g; 0.75 y/x² g; {POSITIVE}",
              lambda x, o: 1 / array_module(x).sqrt(x),
-             lambda x, y, o: -0.5 * y / x, lambda x, y, o: 0.75 * y / (x * x), cost=FEW),
+             lambda x, y, o: (-0.5 * y, 1 / x), lambda x, y, o: 0.75 * y / (x * x), cost=FEW),
     CurveRow("reciprocal", "1 / {0}", "y = 1/x; −y² g; 2 y³ g; |x| > 2⁻²⁰⁰", lambda x, o: 1 / x,
-             lambda x, y, o: -y * y, lambda x, y, o: 2 * y * y * y),
+             lambda x, y, o: (-y, y), lambda x, y, o: _bend("reciprocal", x, 2, 3)),
     CurveRow("square", "np.square({0})", "y = x²; 2x g; 2 g", lambda x, o: x * x,
              lambda x, y, o: 2 * x, lambda x, y, o: _full(x, 2)),
     CurveRow("power", "np.power({0}, {exponent})",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
+from functools import partial, reduce
 from math import inf, prod
+from operator import mul
 from typing import Any, Self, cast
 
 from gbackprop.array import Array, is_array
@@ -121,8 +122,18 @@ class CurveOperation(Operation, Elementwise):
     def value(self, x: Array) -> Array:
         return self.row.value(x, self.at(x))
 
+    def slopes(self, x: Array, y: Array) -> tuple[Array, ...]:
+        """Return factors of φ'(x): columns are multiplied by one after the other, as φ' may be beyond the dtype."""
+        found = self.row.first(x, y, self.at(x))
+        return found if isinstance(found, tuple) else (found,)
+
     def first(self, x: Array, y: Array) -> Array:
-        return self.row.first(x, y, self.at(x))
+        return reduce(mul, self.slopes(x, y))
+
+    def jmp(self, saved: Any, mat: Array) -> Array:
+        return reduce(mul, self.slopes(*saved), mat)
+
+    mjp = jmp
 
     def second(self, x: Array, y: Array) -> Array:
         return self.row.second(x, y, self.at(x))

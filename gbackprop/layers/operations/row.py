@@ -64,6 +64,8 @@ class OperationRow:
 class CurveRow(OperationRow):
     """An elementwise function φ of one input, with φ' and φ'' from (x, y, bound); `second` is None if φ'' is 0.
 
+    Of a φ' that may be below the dtype's range where what it multiplies is above 1, `first` returns factors.
+
     `formulas` has its formulas in the notation of certificates, between semicolons: y, φ'(x) g, φ''(x) g if that is not
     0, then a condition for where it is certified.
     """
