@@ -125,7 +125,8 @@ def _average(probe: Probe, point: Point) -> Compared:
     j, n = point.matrix(), len(point.x)
     want = np.einsum("nai,ab,nbj->ij", j, probe.curvature, j, optimize=True) / n
     got = probe.layer.average(probe.saved, probe.curvature, n, point.output_shape)
-    return Compared(got, want, f"dense Jacobians, {point.jacobian.oracle}", point.jacobian.tolerance)
+    twice = (1 + point.jacobian.tolerance) ** 2 - 1  # the errors of two factors J
+    return Compared(got, want, f"dense Jacobians, {point.jacobian.oracle}", twice)
 
 
 # --------------------------------------------------------------------------------------------------------- curvature
