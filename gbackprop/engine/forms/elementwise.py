@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
+from operator import imul
 from types import ModuleType
 from typing import Any
 
@@ -44,9 +46,7 @@ def sigmoid_forward(layer: Sigmoid, x: Array, context: Context) -> tuple[Array, 
 
 def carry(layer: Elementwise, saved: Any, mat: Array, context: Context) -> Array:
     """φ'(x) g."""
-    for slope in _slopes(layer, saved, mat):
-        mat = context.memory.multiply(mat, slope)
-    return mat
+    return context.memory.multiply(mat, _slope(layer, saved, mat))
 
 
 def in_place(layer: Elementwise, saved: Any, mat: Array) -> Array | None:
@@ -56,8 +56,7 @@ def in_place(layer: Elementwise, saved: Any, mat: Array) -> Array | None:
     """
     if not _may_write(mat):
         return None
-    for slope in _slopes(layer, saved, mat):
-        mat *= slope
+    mat *= _slope(layer, saved, mat)
     return mat
 
 
@@ -81,18 +80,26 @@ def _loops(x: Array) -> ModuleType | None:
     return calls_of(x, numba_kernels()) if x.size > costs.COMPILED_LOOP and on_host(x) else None
 
 
-def _slopes(layer: Elementwise, saved: Any, mat: Array) -> list[Array]:
-    """Factors of φ'(x); on the host a mask is converted to numbers if many columns are multiplied by it."""
-    found = layer.slopes(*saved) if isinstance(layer, CurveOperation) else (layer.first(*saved),)
-    many = [isinstance(each, np.ndarray) and each.dtype == bool and len(mat) > 2 for each in found]
-    return [each.astype(mat.dtype) if as_numbers else each for each, as_numbers in zip(found, many, strict=True)]
+def _slope(layer: Elementwise, saved: Any, mat: Array) -> Array:
+    """φ'(x); on the host a mask is converted to numbers if many columns are multiplied by it."""
+    first = layer.first(*saved)
+    many = isinstance(first, np.ndarray) and first.dtype == bool and len(mat) > 2
+    return first.astype(mat.dtype) if many else first
 
 
 def through_elementwise(layer: Elementwise, saved: Any, above: Route | None, context: Context) -> Route | None:
     """Return the same route times φ'(x), which may be one number, or one for each channel."""
-    for slope in () if above is None else _slopes(layer, saved, saved[0][:1]):
-        above = above.scaled(np.broadcast_to(slope, saved[0].shape))  # type: ignore[union-attr]
-    return above
+    return None if above is None else above.scaled(np.broadcast_to(layer.first(*saved), saved[0].shape))
+
+
+def carry_curve(layer: CurveOperation, saved: Any, mat: Array, context: Context) -> Array:
+    """φ'(x) g, by one factor of φ' after the other."""
+    return reduce(context.memory.multiply, layer.slopes(*saved), mat)
+
+
+def curve_in_place(layer: CurveOperation, saved: Any, mat: Array) -> Array | None:
+    """φ'(x) g, by one factor of φ' after the other, written over g; None as of `in_place`."""
+    return reduce(imul, layer.slopes(*saved), mat) if _may_write(mat) else None
 
 
 def through_dropout(layer: Dropout, saved: Any, above: Route | None, context: Context) -> Route | None:
@@ -135,7 +142,10 @@ ELEMENTWISE = LayerForms(
 
 ROWS = [
     ELEMENTWISE,
-    replace(ELEMENTWISE, kind=CurveOperation, varying=()),
+    replace(
+        ELEMENTWISE, kind=CurveOperation, varying=(), carry=carry_curve, in_place=curve_in_place, jmp=carry_curve,
+        routes=None,
+    ),
     replace(ELEMENTWISE, kind=ReLU, varying=(), forward=relu_forward, in_place=relu_in_place),
     replace(ELEMENTWISE, kind=Sigmoid, varying=(), forward=sigmoid_forward),
     LayerForms(PReLU, mixed_input=prelu_input, mixed_parameter=prelu_parameter),
