@@ -11,12 +11,14 @@ from gbackprop.base.errors import UnsupportedError
 from gbackprop.interop.arguments import at
 from gbackprop.interop.building import Building
 from gbackprop.interop.calls import FunctionCall
-from gbackprop.interop.capture import DROPOUT, line_of, path_of
+from gbackprop.interop.capture import line_of, path_of
 from gbackprop.interop.convolutions import CONVOLUTIONS
+from gbackprop.interop.flow import flow_of
 from gbackprop.interop.functions import FUNCTIONS
 from gbackprop.interop.integers import NARROW
 from gbackprop.interop.layouts import MIXED, Fixed, Place, TensorLayout, layout_of, reshaped, rows_alike
 from gbackprop.interop.lookups import LOOKUPS
+from gbackprop.interop.marks import DROPOUT
 from gbackprop.interop.moves import MOVES
 from gbackprop.interop.norms import NORMS
 from gbackprop.interop.products import PRODUCTS
@@ -68,7 +70,7 @@ class Assembly(Building):
             self.shapes[f"{INPUT_NAME}.{key}"] = part.shape
         self.values[self.capture.input] = Place(INPUT_NAME, shape)
         self._find_fixed()
-        self._find_flow()
+        self.flow = flow_of(self.capture, list(self.used()), self.trained)
         for node in self.used():
             if node not in self.values:
                 self._take(node)
@@ -127,19 +129,6 @@ class Assembly(Building):
             runs.append(self.capture.run(x, self._unrun, needed, empty))
         for node in fixed:
             self.values[node] = self._fixed(node, [run[node] for run in runs])
-
-    def _find_flow(self) -> None:
-        """Find the calls that gradients flow through: floats, from data or trained parameters to the output."""
-        flow, used = {self.capture.output}, [node for node in self.used() if _has_floats(node)]
-        for node in reversed(used):
-            if node in flow:
-                flow.update(node.all_input_nodes)
-        live = {node for node, name in self.capture.parameters.items() if name in self.trained}
-        live.update(filter(_has_floats, [self.capture.input]))
-        for node in used:
-            if not live.isdisjoint(node.all_input_nodes):
-                live.add(node)
-        self.flow = flow & live
 
     def _unrun(self, *args: Any) -> torch.Tensor:
         return args[0] if args[2].startswith(DROPOUT) else args[0].new_empty(args[4], dtype=args[5])
@@ -294,13 +283,6 @@ def _unbatched(call: FunctionCall, name: str, layout: TensorLayout) -> str:
     """Return a tensor without samples as torch has it, where a layer took its first axis, of length 1, for these."""
     lacks = layout.axis is None and layout.shape == (1, *call.shape(name))
     return call.reshape(name, layout.shape) if lacks else name
-
-
-def _has_floats(node: torch.fx.Node) -> bool:
-    """Return whether a call gives floats, which have gradients."""
-    found = node.meta.get("val")
-    several = found if isinstance(found, tuple | list) else [found]
-    return any(isinstance(each, torch.Tensor) and each.is_floating_point() for each in several)
 
 
 def _places(value: Any) -> Iterator[Place]:

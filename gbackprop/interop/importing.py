@@ -18,8 +18,9 @@ from gbackprop.calculus.walk import values_upwards
 from gbackprop.interop.arguments import at, first_line
 from gbackprop.interop.assembly import KNOWN, Assembly, Failed
 from gbackprop.interop.calls import as_torch
-from gbackprop.interop.capture import calling, captured, columns, evaluating, keeping
+from gbackprop.interop.capture import calling, captured, evaluating, keeping
 from gbackprop.interop.gradients import check_gradients, is_hooked
+from gbackprop.interop.marks import columns
 from gbackprop.interop.outputs import unlike
 from gbackprop.interop.sizes import check_beyond
 from gbackprop.interop.wholes import RECURRENT, WholeModule, converted, is_known, is_patched, shared, wholes_of

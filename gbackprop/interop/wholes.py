@@ -15,8 +15,8 @@ from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Layer
 from gbackprop.interop import modules
 from gbackprop.interop.arguments import check_names, constructed, is_supported, layer_of
-from gbackprop.interop.capture import whole
 from gbackprop.interop.layouts import Fixed, Place, TensorLayout
+from gbackprop.interop.marks import whole
 from gbackprop.layers import Elementwise
 from gbackprop.network import GRU, LSTM, RNN, Graph, MultiheadAttention, TransformerEncoderLayer
 

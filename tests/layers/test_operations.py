@@ -286,6 +286,15 @@ def test_a_complex_step_at_a_bound_of_clip_is_its_derivative(direction):
     np.testing.assert_allclose(moved.imag / (direction * 1e-20), slope, rtol=1e-12)
 
 
+@pytest.mark.parametrize(("name", "slope"), [("reciprocal", -1e-30), ("rsqrt", -5e-16)])
+def test_slopes_below_the_range_multiply_columns_above_one(name, slope):
+    """φ' is −10⁻⁶⁰ or −5 · 10⁻⁴⁶, which float32 has not; times 10³⁰ it has."""
+    layer, x, columns = Operation(name), np.full((1, 1), 1e30, "float32"), np.full((1, 1, 1), 1e30, "float32")
+    saved = layer.forward(x)[1]
+    for product in (layer.jmp, layer.mjp):
+        np.testing.assert_allclose(product(saved, columns), slope, rtol=1e-6)
+
+
 def test_the_absolute_value_of_a_negative_zero_is_zero():
     y = gb.Sequential(Operation("absolute")).astype("float64")(np.array([[-0.0, 0.0, -2.0]]))
     assert not np.signbit(y).any()

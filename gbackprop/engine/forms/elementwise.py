@@ -81,8 +81,12 @@ def _loops(x: Array) -> ModuleType | None:
 
 
 def _slope(layer: Elementwise, saved: Any, mat: Array) -> Array:
-    """φ'(x); on the host a mask is converted to numbers if many columns are multiplied by it."""
-    first = layer.first(*saved)
+    """φ'(x), as columns are multiplied by it."""
+    return _as_factor(layer.first(*saved), mat)
+
+
+def _as_factor(first: Array, mat: Array) -> Array:
+    """Return a factor of columns: on the host a mask is converted to numbers if many are multiplied by it."""
     many = isinstance(first, np.ndarray) and first.dtype == bool and len(mat) > 2
     return first.astype(mat.dtype) if many else first
 
@@ -94,12 +98,21 @@ def through_elementwise(layer: Elementwise, saved: Any, above: Route | None, con
 
 def carry_curve(layer: CurveOperation, saved: Any, mat: Array, context: Context) -> Array:
     """φ'(x) g, by one factor of φ' after the other."""
-    return reduce(context.memory.multiply, layer.slopes(*saved), mat)
+    return reduce(context.memory.multiply, [_as_factor(slope, mat) for slope in layer.slopes(*saved)], mat)
 
 
 def curve_in_place(layer: CurveOperation, saved: Any, mat: Array) -> Array | None:
     """φ'(x) g, by one factor of φ' after the other, written over g; None as of `in_place`."""
-    return reduce(imul, layer.slopes(*saved), mat) if _may_write(mat) else None
+    if not _may_write(mat):
+        return None
+    return reduce(imul, [_as_factor(slope, mat) for slope in layer.slopes(*saved)], mat)
+
+
+def through_curve(layer: CurveOperation, saved: Any, above: Route | None, context: Context) -> Route | None:
+    """Return the same route times the factors of φ'(x), one after the other."""
+    for slope in () if above is None else layer.slopes(*saved):
+        above = above.scaled(np.broadcast_to(slope, saved[0].shape))  # type: ignore[union-attr]
+    return above
 
 
 def through_dropout(layer: Dropout, saved: Any, above: Route | None, context: Context) -> Route | None:
@@ -144,7 +157,7 @@ ROWS = [
     ELEMENTWISE,
     replace(
         ELEMENTWISE, kind=CurveOperation, varying=(), carry=carry_curve, in_place=curve_in_place, jmp=carry_curve,
-        routes=None,
+        routes=through_curve,
     ),
     replace(ELEMENTWISE, kind=ReLU, varying=(), forward=relu_forward, in_place=relu_in_place),
     replace(ELEMENTWISE, kind=Sigmoid, varying=(), forward=sigmoid_forward),
