@@ -6,6 +6,7 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop.interop import from_torch
+from gbackprop.interop.outputs import unlike
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -326,8 +327,9 @@ def clamped_in_place(m, y):
 
 
 def data_in_place(m, y):
-    y.data[:, :2].add_(torch.relu(y[:, :2] - 50))
-    return y
+    z = torch.zeros_like(y)
+    z.data[:, 0].add_(torch.relu(y - 50)[:, 0])
+    return y + z
 
 
 def assigned_data(m, y):
@@ -484,7 +486,7 @@ def test_a_function_may_have_no_gradients_inside():
 def test_integer_data_have_no_gradient():
     def waves(m, t):
         with torch.no_grad():
-            angles = t[:, None].double() * torch.arange(1.0, 5.0).double()
+            angles = t.double()[:, None] * torch.arange(1.0, 5.0).double()
         return m.part(torch.cat([angles.sin(), angles.cos()], 1))
 
     module, t = Own(waves, part=nn.Linear(8, 3)).double(), torch.tensor([1, 5, 7])
@@ -503,6 +505,13 @@ def test_a_module_of_which_torch_has_no_gradient_is_taken():
 
 
 # ------------------------------------------------------------------------------------------------------------- outputs
+
+
+@pytest.mark.parametrize("expected", [np.inf, -np.inf, np.nan])
+def test_a_finite_number_is_unlike_one_that_is_not(expected):
+    ours, theirs = np.array([1.0, 2]), np.array([1.0, expected])
+    assert unlike(ours, theirs, 1.0, "it") == "expected it, of which 1 are NaN or infinite, got others there"
+    assert not unlike(theirs, theirs.copy(), 0.0, "it")
 
 
 def test_an_infinite_output_hides_no_difference(monkeypatch):
