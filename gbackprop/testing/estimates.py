@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from gbackprop.array import Array, asarray, asnumpy
+from gbackprop.array import asarray, asnumpy
 from gbackprop.quantities import Quantity
 from gbackprop.quantities.diagonal import Sampled
 from gbackprop.testing.claims import Compared, NotGivenError
-from gbackprop.testing.likelihood import LEAST_EXPECTED, LEVEL, RARE
+from gbackprop.testing.likelihood import LEAST_EXPECTED, LEVEL, RARE, extremes
 from gbackprop.testing.oracles import definition_of
 from gbackprop.testing.points import BEYOND, is_beyond
 from gbackprop.testing.runs import Runs
@@ -42,10 +42,11 @@ def estimated(runs: Runs, quantity: Sampled) -> Compared:
     if not wanted:
         raise NotGivenError("the network has no parameter that is not frozen")
     largest = max(map(abs, wanted.values()), default=0.0)
-    rare = [values(setting.run(at_targets(fresh, each)))[0] for each in _extremes(setting, targets, output)]
+    rare = [asarray(each, setting.device) for each in extremes(setting.loss, targets, output)]
+    seldom = [values(setting.run(at_targets(fresh, each)))[0] for each in rare]
 
     totals = {name: np.array([_total(each[name]) for each in found]) for name in wanted}
-    unseen = {name: max((abs(_total(each[name])) for each in rare), default=0.0) for name in wanted}
+    unseen = {name: max((abs(_total(each[name])) for each in seldom), default=0.0) for name in wanted}
 
     def errors(rounding: float) -> dict[str, float]:
         """Return the standard error of each total."""
@@ -66,19 +67,6 @@ def estimated(runs: Runs, quantity: Sampled) -> Compared:
     draws = [each.mean() for each in totals.values()], [*wanted.values()], [shared * each for each in error.values()]
     zeros, oracle = {name: np.zeros(()) for name in z}, f"{RUNS} runs, in standard errors"
     return Compared(z, zeros, oracle, allowed, sizes={"": {"M": DRAWS}}, draws=draws)
-
-
-def _extremes(setting: CheckedNetwork, drawn: np.ndarray, output: np.ndarray) -> list[Array]:
-    """Return targets that are one label everywhere, or one bit, or counts beside the median; none of other targets."""
-    middle = np.median(drawn, 0, keepdims=True).astype(drawn.dtype)
-    if drawn.dtype.kind in "iu":
-        alike = [np.full_like(middle, label) for label in range(output.shape[1])]
-    elif setting.loss.counts:
-        alike = [np.maximum(middle + step, 0) for step in (-1, 0, 1)]
-    else:
-        bits = 0, 1
-        alike = [np.full_like(middle, bit) for bit in bits] if np.isin(drawn, bits).all() else []
-    return [asarray(each, setting.device) for each in alike]
 
 
 def _of_terms(setting: CheckedNetwork, quantity: Quantity) -> float:

@@ -159,6 +159,7 @@ def _misdrawn(probe: LossProbe, rng: np.random.Generator) -> str:
         raise NotGivenError(f"no test for targets of type {draws.dtype}")
     flat = draws.reshape(LINES, len(probe.output), -1)
     most = largest(probe.loss.values(probe.output, draws[0])) / probe.loss.summed_weight(probe.output.shape[1:])
+    most = max(most, largest(draws[0] * probe.output)) if probe.loss.counts else most  # y f, which y log y takes away
     if UNIT * most > HIDDEN:
         raise NotGivenError(f"a loss of {most:.1e} is rounded by more than other targets change it")
     for j in range(min(flat.shape[2], BITS)):
@@ -226,12 +227,24 @@ def _mean(probe: LossProbe, hessian: Derivative, rng: np.random.Generator) -> Co
     want = hessian.values.swapaxes(0, 1)[:, some][:, :, some]
     deviation = products.std(0) / DRAWS**0.5
     rounding = max(1e-11 * largest(want), ROUNDINGS * UNIT * probe.sizes_of_terms[0] ** 2) or 1.0
-    most = largest(probe.at(probe.drawn_root(targets[:1] + 1))) if probe.loss.counts else 0.0
-    unseen = RARE / DRAWS * max(largest(products), most**2)  # of targets that were not drawn, of counts one more
+    rare = extremes(probe.loss, targets, probe.output)  # which may not have been drawn
+    most = max((largest(probe.at(probe.drawn_root(each))) for each in rare), default=0.0)
+    unseen = RARE / DRAWS * max(largest(products), most**2)
     draws = products.mean(0), want, np.maximum(deviation, max(rounding, unseen))
     z = (draws[0] - want) / draws[2]
     allowed = -float(special.ndtri(LEVEL / (2 * z.size)))
     return Compared(z, np.zeros_like(z), f"{DRAWS} draws, in standard errors", allowed, draws=draws)
+
+
+def extremes(loss: Loss, drawn: np.ndarray, output: np.ndarray) -> list[np.ndarray]:
+    """Return targets that are one label everywhere, or one bit, or counts beside the median; none of other targets."""
+    middle = np.median(drawn, 0, keepdims=True).astype(drawn.dtype)
+    if drawn.dtype.kind in "iu":
+        return [np.full_like(middle, label) for label in range(output.shape[1])]
+    if loss.counts:
+        return [np.maximum(middle + step, 0) for step in (-1, 0, 1)]
+    bits = 0, 1
+    return [np.full_like(middle, bit) for bit in bits] if np.isin(drawn, bits).all() else []
 
 
 # -------------------------------------------------------------------------------------------------------------- shared

@@ -206,6 +206,19 @@ def counts_that_float32_has_no_squares_of():
     return made, losses.PoissonNLLLoss(), np.array([[1.0, 1.0], [0.5, 0.5], [0.2, 0.1]]), np.ones((3, 3))
 
 
+def test_no_alarm_where_a_label_of_a_position_is_never_drawn():
+    """Its share is 2 · 10⁻⁵, and 4096 draws of the other label have a variance of 0."""
+    output = np.array([[[11.319517290013573], [0.5464094948567471]], [[-1.2804984820328156], [11.644008535715862]]])
+    loss = losses.CrossEntropyLoss(ignore_index=0, label_smoothing=0.2)
+    check_loss(loss, output, np.array([[1], [1]])).assert_ok()
+
+
+def test_no_alarm_where_counts_hide_their_likelihood():
+    """At a rate of e^48 the terms e^f, y f and y log y are rounded by more than another count changes their sum."""
+    output = np.array([[-4.0, -2.5], [-62, 48.05]])
+    check_loss(losses.PoissonNLLLoss("sum", full=True), output, np.array([[1.0, 5], [3, 0]])).assert_ok()
+
+
 def test_no_alarm_of_a_product_of_two_jacobians_that_rounding_leaves():
     """After three x − tanh x the slope is 10⁻¹¹, known to 2 %, and its square to 5 %."""
     chain = [layers.Tanhshrink() for _ in range(3)]
