@@ -218,7 +218,7 @@ class Layer(Constructed):
         return self.mjp(saved, vec[None])[0]
 
     def residual(self, saved: Any, grad: Array) -> Any:
-        """r = Σⱼ (∇² yⱼ) gⱼ: ``[N, *in]`` where the curvature is diagonal, ``[N, D, D]`` where it is dense."""
+        """r = Σⱼ (∇² yⱼ) gⱼ: ``[N, *in]`` or `DiagonalFactors` if the curvature is diagonal, ``[N, D, D]`` if dense."""
         raise NotImplementedError(f"{type(self).__name__} has no residual")
 
     def average(self, saved: Any, curvature: Array, batch: int, shape: Shape) -> Array:

@@ -1,10 +1,12 @@
-"""Residuals that a layer factors itself: of several inputs, or of a structure that is cheaper than a matrix."""
+"""Residuals that a layer factors itself: of several inputs, or cheaper than a matrix, or beyond the dtype's range."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from math import prod
+from operator import mul
 from typing import Any, ClassVar
 
 from gbackprop.array import Array, array_module, channels_first, channels_last
@@ -28,6 +30,36 @@ class Factored:
     width: int
     columns: Callable[[slice], Pieces]
     pairs: Callable[[slice], tuple[Array, Array]] | None = None
+
+
+@dataclass(frozen=True)
+class DiagonalFactors:
+    """The residual diag(r) of one input as the factors of r, each of a shape that broadcasts to (N, *in).
+
+    Their product may be beyond the dtype's range where r times squares of slopes is not: φ'' of √x at 10³² is 10⁻⁴⁸.
+    """
+
+    factors: tuple[Array, ...]
+
+    def root(self) -> Array:
+        """√|r|, from the roots of the factors."""
+        return reduce(mul, [array_module(each).sqrt(abs(each)) for each in self.factors])
+
+    def sign(self) -> Array:
+        """The sign of r."""
+        return reduce(mul, [array_module(each).sign(each) for each in self.factors])
+
+    def product(self) -> Array:
+        """Return r, as far as the dtype has it."""
+        return reduce(mul, self.factors)
+
+    def times(self, mat: Array) -> Array:
+        """Return r ∘ mat."""
+        root = self.root()
+        return mat * root * (self.sign() * root)
+
+
+Residual = Array | Factored | DiagonalFactors
 
 
 @dataclass(frozen=True)
@@ -66,7 +98,7 @@ def products(count: int, pairs: Callable[[Array], tuple[Array, Array]], like: Ar
         index = xp.arange(2 * count)[span]
         return signed(*pairs(index % count), xp.where(index < count, 1, -1), at)
 
-    return Factored(2 * count, columns, lambda some: pairs(xp.arange(count)[some]))
+    return Factored(2 * count, columns, lambda some: evened(*pairs(xp.arange(count)[some]), at))
 
 
 def paired(residual: Factored, origin: Any, span: slice) -> list[Columns]:
@@ -113,13 +145,26 @@ def signed(a: Array, b: Array, sign: Array, at: Values) -> Pieces:
     The sum of both signs is a bᵀ + b aᵀ. The sign is 0 where a or b is zero. With the inputs' values x and y, a and b
     are compared by what relative changes of these do, as the columns below do not depend on the units of x and y.
     """
+    s, curved = _scale(a, b, at)
+    sign = sign.astype(a.dtype)[:, None] * curved
+    return (_times(a, abs(sign) * s / 2**0.5), _times(b, sign / s / 2**0.5)), sign
+
+
+def evened(a: Array, b: Array, at: Values) -> tuple[Array, Array]:
+    """Return (s a, b / s), with s as in `signed`: the values of y = f(x) may be as large as their slopes are small."""
+    s, _ = _scale(a, b, at)
+    return _times(a, s), _times(b, 1 / s)
+
+
+def _scale(a: Array, b: Array, at: Values) -> tuple[Array, Array]:
+    """Return s, 1 where a or b is zero, and whether neither is: each of shape (V, N)."""
     xp, values = array_module(a), (None, None) if at is None else at
     (of_a, wide_a), (of_b, wide_b) = (_sizes(each, value) for each, value in zip((a, b), values, strict=True))
-    sign = sign.astype(a.dtype)[:, None] * ((of_a > 0) & (of_b > 0))
+    curved = (of_a > 0) & (of_b > 0)
     right = (wide_a > 0) & (wide_b > 0) & xp.isfinite(wide_a) & xp.isfinite(wide_b)
     of_a, of_b = xp.where(right, wide_a, of_a), xp.where(right, wide_b, of_b)
-    s = xp.sqrt(xp.where(sign != 0, of_b, 1)) / xp.sqrt(xp.where(sign != 0, of_a, 1))  # a quotient could overflow
-    return (_times(a, abs(sign) * s / 2**0.5), _times(b, sign / s / 2**0.5)), sign
+    s = xp.sqrt(xp.where(curved, of_b, 1)) / xp.sqrt(xp.where(curved, of_a, 1))  # a quotient could overflow
+    return s, curved
 
 
 def together(count: int, first: Callable[[Array], tuple[Array, Array]], rest: Factored, like: Array) -> Factored:
@@ -165,28 +210,29 @@ def units(index: Array, batch: int, features: tuple[int, ...], dtype: Any) -> Ar
     return xp.broadcast_to(eye[:, None], (len(index), batch, eye.shape[1])).reshape(len(index), batch, *features)
 
 
-def residual_columns(residual: Array | Factored, features: tuple[int, ...], span: slice = ALL) -> Columns:
+def residual_columns(residual: Residual, features: tuple[int, ...], span: slice = ALL) -> Columns:
     """Factor the residual r of a curved layer: Σᵥ signᵥ v vᵀ = diag(r), or = r where it is dense."""
     if isinstance(residual, Factored):
         (values,), sign = residual.columns(span)
         return Columns(values, sign)
-    if residual.shape[1:] == features:
+    if isinstance(residual, DiagonalFactors):
         return _diagonal_columns(residual, span)
+    if residual.shape[1:] == features:
+        return _diagonal_columns(DiagonalFactors((residual,)), span)
     return _dense_columns(residual, features, span)
 
 
-def _diagonal_columns(residual: Array, span: slice) -> Columns:
+def _diagonal_columns(residual: DiagonalFactors, span: slice) -> Columns:
     # The columns are numbered in the memory order of r: channels last, if there are channels.
-    xp = array_module(residual)
-    last = channels_last(residual)
-    flat = last.reshape(last.shape[0], prod(last.shape[1:]))
-    some = flat[:, span]
-    width, n, start = some.shape[1], some.shape[0], span.start or 0
-    values = xp.zeros((width, n, flat.shape[1]), dtype=residual.dtype)
+    last, sign = channels_last(residual.root()), channels_last(residual.sign())
+    xp, n, d = array_module(last), len(last), prod(last.shape[1:])
+    some = last.reshape(n, d)[:, span]
+    width, start = some.shape[1], span.start or 0
+    values = xp.zeros((width, n, d), dtype=some.dtype)
     each = xp.arange(width)
-    values[each, :, each + start] = xp.sqrt(xp.abs(some)).T
+    values[each, :, each + start] = some.T
     values = channels_first(values.reshape(width, *last.shape), 2)
-    return Columns(values, xp.sign(some).T)
+    return Columns(values, sign.reshape(n, d)[:, span].T)
 
 
 def _dense_columns(residual: Array, features: tuple[int, ...], span: slice) -> Columns:

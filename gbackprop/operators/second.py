@@ -21,7 +21,7 @@ from gbackprop.base.checks import is_shipped
 from gbackprop.calculus.jacobian import Bias
 from gbackprop.calculus.layer import Layer, Leaf
 from gbackprop.calculus.mixed import MixedLayer, lacks_mixed, mixed_residual
-from gbackprop.calculus.residual import Factored
+from gbackprop.calculus.residual import DiagonalFactors, Factored
 from gbackprop.operators.linearized import Directions, Linearized, Tangents
 
 COLUMN_BYTES = 2**26
@@ -90,6 +90,8 @@ class SecondOrder:
         if isinstance(residual, Factored):
             return products(residual, inputs, leaf.layer.mixes)
         (mat,) = inputs
+        if isinstance(residual, DiagonalFactors):
+            return [residual.times(mat)]
         if residual.shape == grad.shape[:1] + mat.shape[2:]:
             return [self.context.memory.multiply(mat, residual)]
         flat = array_module(mat).moveaxis(mat.reshape(*mat.shape[:2], -1), 0, 2)  # [N, D, K]

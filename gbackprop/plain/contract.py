@@ -12,7 +12,7 @@ from gbackprop.array import Array, all_finite, array_module, is_array
 from gbackprop.base.checks import is_shipped, unpacked
 from gbackprop.calculus.inputs import noise_of
 from gbackprop.calculus.layer import Layer, Leaf
-from gbackprop.calculus.residual import Factored, FactoredLayer
+from gbackprop.calculus.residual import DiagonalFactors, Factored, FactoredLayer
 
 
 def checked(leaf: Leaf, method: str, made: Any, inputs: Sequence[Array]) -> tuple[Array, Any]:
@@ -67,6 +67,7 @@ def _check_residual(leaf: Leaf, residual: Any, inputs: Sequence[Array]) -> None:
     layer, x, where = leaf.layer, inputs[0], f"{leaf}, residual"
     if not isinstance(layer, FactoredLayer) and len(inputs) == 1:
         d = prod(x.shape[1:])
+        residual = residual.root() if isinstance(residual, DiagonalFactors) else residual
         _check_array(where, residual, x.shape if layer.curvature == "diagonal" else (len(x), d, d), x.dtype)
         return
     if not isinstance(layer, FactoredLayer) or not isinstance(residual, Factored):

@@ -10,7 +10,7 @@ import numpy as np
 
 from gbackprop.calculus.jacobian import ParameterJacobian
 from gbackprop.calculus.layer import Layer, Shape
-from gbackprop.calculus.residual import Factored
+from gbackprop.calculus.residual import DiagonalFactors, Factored
 from gbackprop.testing.claims import FoundError
 
 
@@ -90,7 +90,9 @@ def side_by_side(parts: Sequence[np.ndarray], lead: int = 1) -> np.ndarray:
 
 
 def dense(residual: Any) -> np.ndarray:
-    """Σᵥ signᵥ v vᵀ over all inputs, shape (N, D, D), of a residual that is factored; any other as it is."""
+    """Σᵥ signᵥ v vᵀ over all inputs, shape (N, D, D), of a residual that is factored; any other as an array."""
+    if isinstance(residual, DiagonalFactors):
+        return residual.product()
     if not isinstance(residual, Factored):
         return residual
     pieces, sign = residual.columns(slice(None))

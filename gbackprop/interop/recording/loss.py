@@ -15,7 +15,7 @@ from gbackprop.base.recording.arrays import Recorded, call, record
 from gbackprop.base.recording.refused import MixedSamplesError, NonConvexLossError, TraceError
 from gbackprop.base.recording.tape import Tape
 from gbackprop.calculus.layer import INPUT, Leaf, Shape, leaves_of
-from gbackprop.calculus.residual import Factored
+from gbackprop.calculus.residual import DiagonalFactors, Factored
 from gbackprop.calculus.several import LARGEST
 from gbackprop.calculus.walk import add_below, downwards, upwards, values_upwards
 from gbackprop.interop.recording.convexity import indefinite_sample, root_of
@@ -292,8 +292,12 @@ def curved(residual: Any, slopes: list[Array]) -> Array:
             along = along + xp.einsum("vni,dni->vnd", piece.reshape(len(piece), n, -1), mat.reshape(len(mat), n, -1))
         return xp.einsum("vn,vnd,vne->nde", sign, along, along)
     (mat,) = slopes
-    flat, n = mat.reshape(*mat.shape[:2], -1), mat.shape[1]
-    xp = array_module(mat)
+    xp, n = array_module(mat), mat.shape[1]
+    if isinstance(residual, DiagonalFactors):
+        rooted = (mat * residual.root()).reshape(len(mat), n, -1)
+        sign = xp.broadcast_to(residual.sign(), mat.shape[1:]).reshape(n, -1)
+        return xp.einsum("dni,ni,eni->nde", rooted, sign, rooted)
+    flat = mat.reshape(len(mat), n, -1)
     if residual.shape == mat.shape[1:]:
         return xp.einsum("dni,ni,eni->nde", flat, residual.reshape(n, -1), flat)
     return xp.einsum("dni,nij,enj->nde", flat, residual, flat)
@@ -301,6 +305,8 @@ def curved(residual: Any, slopes: list[Array]) -> Array:
 
 def unsigned(residual: Any) -> Any:
     """Return a residual with the absolute values of its entries, or of those of its columns."""
+    if isinstance(residual, DiagonalFactors):
+        return DiagonalFactors(tuple(map(abs, residual.factors)))
     if not isinstance(residual, Factored):
         return abs(residual)
 

@@ -64,7 +64,8 @@ class OperationRow:
 class CurveRow(OperationRow):
     """An elementwise function φ of one input, with φ' and φ'' from (x, y, bound); `second` is None if φ'' is 0.
 
-    Of a φ' that may be below the dtype's range where what it multiplies is above 1, `first` returns factors.
+    Where φ' or φ'' may be beyond the dtype's range, but what it multiplies makes up for it, a tuple of factors is
+    returned in its place.
 
     `formulas` has its formulas in the notation of certificates, between semicolons: y, φ'(x) g, φ''(x) g if that is not
     0, then a condition for where it is certified.

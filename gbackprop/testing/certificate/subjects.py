@@ -16,6 +16,7 @@ from gbackprop.losses.base import Loss
 from gbackprop.losses.class_weights import ClassWeights
 from gbackprop.testing.certificate.enclosure import array_of
 from gbackprop.testing.certificate.notation import Formula
+from gbackprop.testing.flat import dense
 from gbackprop.testing.probe import twin_of
 
 LETTERS = {"alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "eps": "ε", "lambd": "λ", "label_smoothing": "ε"}
@@ -65,7 +66,7 @@ def _layer_code(layer: Layer, drawn: float | None, made: list[Any]) -> list[Any]
     x = array_of(made)
     y, saved = layer.forward(x) if drawn is None else layer.forward_training(x, np.array([[drawn]]))
     first, zero = layer.mjp(saved, np.ones((1, 1, 1)))[0], layer.curvature == "zero"
-    return [y, first, np.zeros((1, 1)) if zero else layer.residual(saved, np.ones((1, 1)))]
+    return [y, first, np.zeros((1, 1)) if zero else dense(layer.residual(saved, np.ones((1, 1))))]
 
 
 @settings_of.register
