@@ -95,7 +95,8 @@ class KFAC(Factors, Sampled):
     ) -> None:  # fmt: skip
         super().__init__(mc_samples, targets)
         self.fisher, self.sharing, self.joint_bias = fisher, sharing, joint_bias
-        if (fisher, sharing) != ("mc", "bias") or joint_bias is not False:
+        strings = isinstance(fisher, str) and isinstance(sharing, str)
+        if not strings or (fisher, sharing) != ("mc", "bias") or joint_bias is not False:
             self.convention = self.together = Convention("KFAC", fisher, sharing, joint_bias, self.signal)
             self.scale, self.finishes = self.convention.formulas
 

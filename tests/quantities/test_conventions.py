@@ -202,6 +202,11 @@ BAD = [
         "EKFAC, fisher: expected 'mc', 'exact' or 'empirical', got 'forward-only'",
     ),
     (lambda: q.KFAC(sharing=None), "KFAC, sharing: expected 'bias', 'expand' or 'reduce', got None"),
+    (
+        lambda: q.KFAC(fisher=np.ones(2)),
+        "KFAC, fisher: expected 'mc', 'exact', 'empirical' or 'forward-only', got array([1., 1.])",
+    ),
+    (lambda: q.KFAC(sharing=np.ones(2)), "KFAC, sharing: expected 'bias', 'expand' or 'reduce', got array([1., 1.])"),
     (lambda: q.KFAC(joint_bias=1), "KFAC, joint_bias: expected True or False, got 1"),
     (lambda: q.KFAC(joint_bias=0), "KFAC, joint_bias: expected True or False, got 0"),
     (lambda: q.KFAC(2, fisher="exact"), "KFAC: mc_samples and targets are for fisher='mc', got fisher='exact'"),
