@@ -56,9 +56,11 @@ def from_torch(module: Any, example: Any, output: Any = None) -> Container:
     """Take a torch module over: its layers, its functions, and copies of its weights, under torch's names.
 
     The module is captured in evaluation mode by torch.export, in non-strict mode, for any number of samples. BatchNorm
-    takes its running statistics here, and dropout drops nothing unless ``training=True``. Parameters that do not
-    require a gradient are frozen. A module of torch.nn is the layer of its name, and so is a function that a module
-    calls on its own weight and bias. Parameters that are used otherwise are nodes, with rows of the table.
+    takes its running statistics here, and dropout drops nothing unless ``training=True``. If the module does anything
+    else in training mode (attention with a mask that drops weights, noise, other code), ``training=True`` is an error
+    that says what; ``network.evaluation_only`` is the same text. Parameters that do not require a gradient are frozen.
+    A module of torch.nn is the layer of its name, and so is a function that a module calls on its own weight and bias.
+    Parameters that are used otherwise are nodes, with rows of the table.
 
     Parameters
     ----------

@@ -56,6 +56,7 @@ class Building:
         self.integers = _integers(capture, inputs)  # names of nodes
         self.floats: dict[str, str] = {}  # the nodes that have these as floats
         self.casts = False  # whether torch computes a part in float32
+        self.fixed_statistics = False  # whether a batch norm has statistics that no layer updates in training mode
 
     def add(self, node: torch.fx.Node, layer: Layer, *sources: str, path: str | None = None) -> str:
         """Add a node; return its name, which is a path if it is given and free."""

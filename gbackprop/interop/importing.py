@@ -23,6 +23,7 @@ from gbackprop.interop.gradients import check_gradients, is_hooked
 from gbackprop.interop.marks import columns
 from gbackprop.interop.outputs import unlike
 from gbackprop.interop.sizes import check_beyond
+from gbackprop.interop.training import unlike_in_training
 from gbackprop.interop.wholes import RECURRENT, WholeModule, converted, is_known, is_patched, shared, wholes_of
 from gbackprop.network import Container, Graph, Sequential
 from gbackprop.network.container import inside
@@ -56,7 +57,7 @@ def _imported(module: torch.nn.Module, example: Any, output: Any) -> Container:
     chosen = _chosen(module, output, inputs, {key: each for key, each in dtypes.items() if not each.is_floating_point})
     theirs = [_output(module, chosen, x)]
     names: Any = None
-    network = _of_layers(module, output, tuple(x.shape[1:])) if inputs is None else None
+    network: Any = _of_layers(module, output, tuple(x.shape[1:])) if inputs is None else None
     if network is None:
         network, names = _graph(module, chosen, x, dtype, inputs)
     _load(network, module, dtype)
@@ -65,6 +66,8 @@ def _imported(module: torch.nn.Module, example: Any, output: Any) -> Container:
     if names is not None:
         output_of = lambda batch: _output(module, chosen, batch)[1].numpy()  # noqa: E731
         check_beyond(module, output_of, network, names[1].conditions, x)
+        fixed = "a batch norm has running statistics that are no layer's" * names[0].fixed_statistics
+        network.evaluation_only = fixed or unlike_in_training(module, chosen, x, names[2])
     return network
 
 

@@ -78,6 +78,7 @@ def batch_norm(call: FunctionCall) -> list[str]:
     mean, var = call.given["running_mean"], call.given["running_var"]
     if not isinstance(mean, Fixed) or not isinstance(var, Fixed):
         raise UnsupportedError("expected running statistics that are buffers")
+    call.assembly.fixed_statistics = True
     factor = Fixed((var.value + call.eps).rsqrt(), var.layout, f"{var.name}_factor")
     y = call.op("subtract", x, channels(call, x, mean))
     y = call.op("multiply", y, channels(call, x, factor))

@@ -7,6 +7,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from gbackprop.base.checks import signature_of
+from gbackprop.base.errors import UnsupportedError
 from gbackprop.base.names import inside
 from gbackprop.calculus.layer import Layer, Nodes
 from gbackprop.calculus.several import Inputs
@@ -50,6 +51,9 @@ class Graph(Container):
     ... })
     """
 
+    evaluation_only: str = ""
+    """The reason why it is right in evaluation mode alone, if there is one; training mode is an error then."""
+
     def __init__(
         self, nodes: Mapping[str, Sequence[Any]], output: str | None = None, rng: Any = None, dtype: Any = None,
         inputs: Any = None,
@@ -73,6 +77,8 @@ class Graph(Container):
 
     def place(self, nodes: Nodes, name: str, *sources: int) -> int:
         (source,) = sources
+        if nodes.training and self.evaluation_only:
+            raise UnsupportedError(f"training=True is not supported: {self.evaluation_only}")
         self.claim(nodes, name)
         found = {} if self.several is None else self.several.place(nodes, source)
         at = {f"{INPUT_NAME}.{key}": position for key, position in found.items()} or {INPUT_NAME: source}

@@ -1,0 +1,117 @@
+"""What a torch module does in training mode that the network that it became does not do there."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gbackprop.interop.arguments import at, first_line
+from gbackprop.interop.capture import calling, evaluating
+from gbackprop.interop.outputs import unlike
+from gbackprop.interop.wholes import WholeModule
+
+
+def unlike_in_training(
+    module: torch.nn.Module, chosen: Callable[..., Any], x: torch.Tensor, wholes: Mapping[str, WholeModule]
+) -> str:
+    """Return what a module does in training mode beside dropout and batch norms, "" if there is nothing.
+
+    Both of these are put into evaluation mode where they are functions or layers of the network; what is left has to
+    draw no random numbers, and to give the same output.
+    """
+    paths = {id(part): path for path, part in module.named_modules()}
+    of_evaluation, of_training = Still(False, paths, wholes), Still(True, paths, wholes)
+    with evaluating(module):
+        before = of_evaluation.output(module, chosen, x)
+    with evaluating(module):  # it gets the modes that it had
+        try:
+            module.train()
+            left = next((path for path, part in module.named_modules() if not part.training), None)
+            after = of_training.output(module, chosen, x)
+        except Exception as error:  # the module's own code runs here, and may raise anything
+            return f"in training mode the module raises an error: {first_line(error)}"
+    for more, other in ((of_training, of_evaluation), (of_evaluation, of_training)):
+        for where, words in (more.found - other.found).elements():
+            mode = "training" if more is of_training else "evaluation"
+            return str(at(where, module.get_submodule(where), f"{words} in {mode} mode alone, which is not taken"))
+    if left is not None:
+        return str(at(left, module.get_submodule(left), "is left in evaluation mode by the module's own train()"))
+    difference = unlike(after.numpy(), before.numpy(), 1e-5, "its output in evaluation mode")
+    return f"in training mode the module computes something else: {difference}" if difference else ""
+
+
+class Still(TorchFunctionMode):
+    """Makes calls of dropout and batch norms those of evaluation mode, and notes what draws random numbers.
+
+    `found` counts a module's path and what is done there.
+    """
+
+    def __init__(self, training: bool, paths: Mapping[int, str], wholes: Mapping[str, WholeModule]) -> None:
+        super().__init__()
+        self.training, self.paths, self.wholes, self.inside = training, paths, wholes, 0
+        self.found: Counter[tuple[str, str]] = Counter()
+
+    def output(self, module: torch.nn.Module, chosen: Callable[..., Any], x: torch.Tensor) -> torch.Tensor:
+        """Return the module's output for a batch."""
+        forwards = {each.module: self._still(each.module) for each in self.wholes.values() if each.calls}
+        forwards[module] = chosen
+        with torch.no_grad(), calling(forwards), Draws(self), self:
+            return module(x.clone()).detach()
+
+    def _still(self, layer: torch.nn.Module) -> Callable[..., Any]:
+        """Return the `forward` of a module that is a layer of the network: that of evaluation mode."""
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            self.inside += 1
+            try:
+                with evaluating(layer):
+                    return type(layer).forward(layer, *args, **kwargs)
+            finally:
+                self.inside -= 1
+
+        return forward
+
+    def note(self, words: str) -> None:
+        """Count what is done in the innermost module that is called."""
+        frame: Any = sys._getframe(1)
+        while frame is not None and id(frame.f_locals.get("self")) not in self.paths:
+            frame = frame.f_back
+        where = "" if frame is None else self.paths[id(frame.f_locals["self"])]
+        self.found[where, words] += not self.inside
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        words = WORDS.get(func)
+        if words is None:
+            return func(*args, **(kwargs or {}))
+        given = inspect.signature(func).bind(*args, **(kwargs or {}))
+        given.apply_defaults()
+        asked = given.arguments
+        if asked["training"] == self.training and asked.get("p", 1) and asked.get("running_mean", self) is not None:
+            self.note(words.format(**asked))
+            asked["training"] = False
+        return func(*given.args, **given.kwargs)
+
+
+WORDS = {functional.dropout: "drops numbers with p = {p}", functional.batch_norm: "normalizes as a batch norm"}
+"""What functions do that the network does in training mode, too."""
+
+
+class Draws(TorchDispatchMode):
+    """Notes the functions that draw random numbers."""
+
+    def __init__(self, still: Still) -> None:
+        super().__init__()
+        self.still = still
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            self.still.note(f"draws random numbers ({func._schema.name.partition('::')[2]})")
+        return func(*args, **(kwargs or {}))
