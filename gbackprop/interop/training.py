@@ -1,4 +1,4 @@
-"""What a torch module does in training mode that the network that it became does not do there."""
+"""The difference between a torch module in training mode and the network that it became."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Still(TorchFunctionMode):
 
 
 WORDS = {functional.dropout: "drops numbers with p = {p}", functional.batch_norm: "normalizes as a batch norm"}
-"""What functions do that the network does in training mode, too."""
+"""Functions that the network has in training mode, too, with what they do."""
 
 
 class Draws(TorchDispatchMode):

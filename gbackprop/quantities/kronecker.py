@@ -95,8 +95,7 @@ class KFAC(Factors, Sampled):
     ) -> None:  # fmt: skip
         super().__init__(mc_samples, targets)
         self.fisher, self.sharing, self.joint_bias = fisher, sharing, joint_bias
-        strings = isinstance(fisher, str) and isinstance(sharing, str)
-        if not strings or (fisher, sharing) != ("mc", "bias") or joint_bias is not False:
+        if repr((fisher, sharing, joint_bias)) != "('mc', 'bias', False)":  # of arrays, too
             self.convention = self.together = Convention("KFAC", fisher, sharing, joint_bias, self.signal)
             self.scale, self.finishes = self.convention.formulas
 
