@@ -146,3 +146,25 @@ def test_the_curvature_of_a_weight_that_meets_inputs_of_different_sizes(call, ma
     for key, want in exact.items():
         assert found[key].dtype == "float32"
         np.testing.assert_allclose(found[key], want, rtol=0, atol=1e-6 * abs(want).max(), err_msg=key)
+
+
+@pytest.mark.parametrize(
+    ("quantity", "of_inputs", "of_columns"),
+    [(each, *sizes) for each in (q.BatchL2Grad(), q.GramGradients(), q.GramGGN())
+     for sizes in ((1e12, 1e-23), (1e8, 1e-24), (1e-18, 1e20))] + [(q.BatchL2Grad(), 1e-23, 1e15)],
+)  # fmt: skip
+def test_norms_of_gradients_of_which_one_factor_squared_is_beyond_the_range(quantity, of_inputs, of_columns):
+    """y = V W x of ℓ = ‖y − t‖²: in W the gradient is g xᵀ, g = 2 Vᵀ (y − t), and a column c xᵀ, c = √2 Vᵀ e."""
+    rng = np.random.default_rng(0)
+    x, t, first, second = (rng.standard_normal(shape).astype("float32") for shape in ((4, 5), (4, 2), (3, 5), (2, 3)))
+    x, second = x * np.float32(of_inputs), second * np.float32(of_columns)
+    net = gb.Sequential(layers.Linear(5, 3, bias=False), layers.Linear(3, 2, bias=False), dtype="float32")
+    net.load_state_dict({"0.weight": first, "1.weight": second})
+    found = gb.backward(net, losses.MSELoss("sum"), x, t, quantity)[quantity.name]["0.weight"]
+    x, t, first, second = (each.astype("float64") for each in (x, t, first, second))
+    g = 2 * (x @ first.T @ second.T - t) @ second
+    columns = np.tile(2**0.5 * second, (4, 1)) if quantity.name == "gram_ggn" else g
+    rows = np.einsum("no,ni->noi", columns, np.repeat(x, len(columns) // 4, axis=0)).reshape(len(columns), -1)
+    want = rows @ rows.T if quantity.name != "batch_l2_grad" else (rows**2).sum(1)
+    assert found.dtype == "float32"
+    np.testing.assert_allclose(found, want, rtol=0, atol=1e-5 * abs(want).max())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from gbackprop.array import Array
 from gbackprop.calculus.gram import GRAM
 from gbackprop.calculus.jacobian import Outer
@@ -33,7 +35,7 @@ def products(first: Columns, second: Columns, known: NetworkForms) -> Array:
     if u is not None:
         cells = found.reshape(len(g), u.shape[1], len(mat), w.shape[1], len(columns))
         cells *= (u @ w.swapaxes(1, 2))[:, :, None, :, None]
-    return found.sum(0)
+    return found.sum(0, dtype=mat.dtype)
 
 
 def _is_outer(jacobian: Any, known: NetworkForms) -> bool:
@@ -41,8 +43,11 @@ def _is_outer(jacobian: Any, known: NetworkForms) -> bool:
 
 
 def _at_one_position(outer: Any, mat: Array) -> tuple[Array, Any]:
-    """Return g as ``[G, N V, O]`` and u as ``[G, N, I]``."""
-    g = outer.split(mat)[:, :, :, 0].swapaxes(1, 2)
+    """Return g as ``[G, N V, O]`` and u as ``[G, N, I]``.
+
+    g is in float64: a gᵀ g that is beyond the range of float32 may be within it times uᵀ u.
+    """
+    g = outer.split(mat)[:, :, :, 0].swapaxes(1, 2).astype(np.float64, copy=False)
     return g.reshape(len(g), -1, g.shape[3]), outer.u[:, :, 0]
 
 

@@ -143,7 +143,7 @@ class CurveOperation(Operation, Elementwise):
     def second(self, x: Array, y: Array) -> Array:
         return reduce(mul, self.bends(x, y))
 
-    def residual(self, saved: Any, grad: Array) -> DiagonalFactors:  # type: ignore[override]
+    def residual(self, saved: Any, grad: Array) -> DiagonalFactors:
         return DiagonalFactors((grad, *self.bends(*saved)))  # in this order the roots of quotients stay in the range
 
 
