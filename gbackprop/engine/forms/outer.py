@@ -130,14 +130,16 @@ def square_norm(outer: Outer, mat: Array, sign: Array | None, context: Context) 
     g, u = outer.split(mat), outer.u
     groups, columns, n, t, o = g.shape
     xp = array_module(mat)
+    if t == 1:  # ‖g uᵀ‖² = ‖g‖² ‖u‖², in float64: one factor may be beyond the dtype's range
+        g, u = g.astype(np.float64, copy=False), u.astype(np.float64, copy=False)
+        squares = weigh(xp.einsum("gvnto,gvnto->vng", g, g), sign).sum(0)
+        return (squares * xp.einsum("gnti,gnti->ng", u, u)).sum(1, dtype=mat.dtype)
     norm = xp.zeros(mat.shape[1], dtype=mat.dtype)
-    # ‖Σₜ gₜ uₜᵀ‖² = Σₜₛ (gₜᵀ gₛ)(uₜᵀ uₛ): no matrix of p's size
-    if t == 1 or costs.norm_by_grams(columns, t, u.shape[3], o):
-        for rows in row_blocks(n, groups * t * max(columns * max(t, o), u.shape[3]) * 8, g):
+    if costs.norm_by_grams(columns, t, u.shape[3], o):  # ‖Σₜ gₜ uₜᵀ‖² = Σₜₛ (gₜᵀ gₛ)(uₜᵀ uₛ): no matrix of p's size
+        for rows in row_blocks(n, groups * columns * t * t * g.dtype.itemsize, g):
             some, inputs = g[:, :, rows].astype(np.float64), u[:, None, rows].astype(np.float64)
             gram = (some @ some.swapaxes(-1, -2)) * (inputs @ inputs.swapaxes(-1, -2))
-            # The sum can cancel, and one factor be beyond the dtype's range: float64, and not below 0.
-            squares = xp.maximum(gram.sum((0, 3, 4)), 0)
+            squares = xp.maximum(gram.sum((0, 3, 4)), 0)  # the sum can cancel: float64, and not below 0
             norm[rows] = weigh(squares, None if sign is None else sign[:, rows]).sum(0)
         return norm
     for v, rows, product in products(outer, g):

@@ -44,7 +44,7 @@ class Elementwise(Layer):
     mjp = jmp  # a diagonal matrix is its own transpose
 
     def residual(self, saved: Any, grad: Array) -> Array | DiagonalFactors:
-        found = self.second(*saved)
+        found = self.second(*saved)  # g comes first: so the roots of a quotient's factors stay in the range
         return DiagonalFactors((grad, *found)) if isinstance(found, tuple) else found * grad
 
     def average(self, saved: Any, curvature: Array, batch: int, shape: Shape) -> Array:
