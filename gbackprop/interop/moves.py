@@ -10,7 +10,7 @@ import torch
 from gbackprop import layers
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.interop.calls import FunctionCall, finite, move
-from gbackprop.interop.integers import NARROW, check_cast
+from gbackprop.interop.integers import NARROW, check_cast, exactly
 from gbackprop.interop.layouts import MIXED, Fixed, Place, TensorLayout
 
 
@@ -40,7 +40,9 @@ def cast(call: FunctionCall) -> str:
     elif after == torch.bool != before:
         return call.op("not_equal", *call.aligned(call.self, 0))
     elif before != torch.bool and after in NARROW:
-        check_cast(call.node.args[0], before, after)
+        check_cast(call, before, after)
+    elif (before, after, call.assembly.dtype) == (torch.int64, torch.int32, torch.float64):  # float32 has fewer
+        return exactly(same)(call)
     return same(call)
 
 
@@ -83,6 +85,8 @@ def widened(call: FunctionCall, name: str) -> str:
 
 def copied(call: FunctionCall) -> str:
     """Return a tensor in the shape of another, whose place it takes."""
+    if call.dtype("src").is_floating_point and not call.dtype("self").is_floating_point:
+        raise UnsupportedError("expected integers in the place of integers, got floats")
     call.given["self"] = call.src
     return expand(call)
 
