@@ -236,22 +236,25 @@ def along(axes: int) -> Callable[[FunctionCall], str]:
         name = place.name
         for i in range(1, axes + 1):
             size, after = place.layout.shape[-i], call.layout.shape[-i]
+            wide = 1 if i == 1 else 2  # of an image of one column torch's antialias takes the wrong kernel
             unit = torch.eye(size, dtype=call.assembly.dtype).reshape(size, 1, *[size if j == i else 1
                                                                       for j in range(axes, 0, -1)])  # fmt: skip
-            found = call.assembly.again(call.node, unit, size, _one_axis(call, i, axes)).reshape(size, after)
+            unit = unit.repeat_interleave(wide, -1)
+            found = call.assembly.again(call.node, unit, size, _one_axis(call, i, axes, wide))
+            found = found.reshape(size, after, wide)[..., 0]
             name = call.op("along", name, matrix=found.T.numpy().copy(), axis=-i)
         return name
 
     return mapped
 
 
-def _one_axis(call: FunctionCall, i: int, axes: int) -> dict[str, Any]:
+def _one_axis(call: FunctionCall, i: int, axes: int, wide: int) -> dict[str, Any]:
     """Return the arguments of an interpolation of one axis."""
     after = call.layout.shape
     changed: dict[str, Any] = {}
     keep = [j == i for j in range(axes, 0, -1)]
     if call.given.get("output_size") is not None:
-        changed["output_size"] = [after[-j] if j == i else 1 for j in range(axes, 0, -1)]
+        changed["output_size"] = [after[-j] if j == i else wide if j == 1 else 1 for j in range(axes, 0, -1)]
     if call.given.get("scale_factors") is not None:
         changed["scale_factors"] = [f if k else 1.0 for f, k in zip(call.scale_factors, keep, strict=True)]
     for key, k in zip(("scales_d", "scales_h", "scales_w")[3 - axes :], keep, strict=True):

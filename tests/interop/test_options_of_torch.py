@@ -214,7 +214,7 @@ OPTIONS = {
 REFUSED = {
     "rrelu", "prelu", "nan to num", "deviation and mean", "norm, infinite", "norm, p", "norm of matrices", "distance",
     "float power", "floor", "remainder", "grid", "cropping", "tensordot",
-    "embedding", "logit", "product with a log", "smooth", "antialias",
+    "embedding", "logit", "product with a log", "smooth",
 }  # fmt: skip
 """Those that are refused with a message; all others have to be right."""
 
@@ -491,6 +491,14 @@ def test_integer_data_have_no_gradient():
 
     module, t = Own(waves, part=nn.Linear(8, 3)).double(), torch.tensor([1, 5, 7])
     np.testing.assert_allclose(from_torch(module, t)(t.numpy()), module(t).detach(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("options", [{"size": (5, 3)}, {"scale_factor": (0.5, 1.5)}])
+def test_resizing_with_antialias_is_torchs(mode, options):
+    resized = lambda m, x: m.part(F.interpolate(x, mode=mode, antialias=True, **options))  # noqa: E731
+    module, x = Own(resized, part=nn.Conv2d(1, 2, 1)).double(), torch.randn(3, 1, 4, 4).double()
+    np.testing.assert_allclose(from_torch(module, x)(2 * x.numpy()), module(2 * x).detach(), rtol=0, atol=1e-13)
 
 
 def of_integers(function, dtype=torch.float32):
