@@ -15,7 +15,7 @@ from gbackprop.interop.capture import line_of, path_of
 from gbackprop.interop.convolutions import CONVOLUTIONS
 from gbackprop.interop.flow import flow_of
 from gbackprop.interop.functions import FUNCTIONS
-from gbackprop.interop.integers import NARROW
+from gbackprop.interop.integers import NARROW, is_integer
 from gbackprop.interop.layouts import MIXED, Fixed, Place, TensorLayout, layout_of, reshaped, rows_alike
 from gbackprop.interop.lookups import LOOKUPS
 from gbackprop.interop.marks import DROPOUT
@@ -44,6 +44,10 @@ SIZED = {"view", "reshape", "_unsafe_view", "expand", "repeat", "unflatten", "wh
 
 SHAPES = {"view", "reshape", "_unsafe_view", "flatten", "unflatten", "squeeze", "unsqueeze"}
 """Functions that give a tensor another shape."""
+
+OF_FLOATS = {*PRODUCTS, *CONVOLUTIONS, *(name for name in NORMS if "avg" in name), "addcmul", "index_add", "fill",
+             "hardtanh", "threshold"}  # fmt: skip
+"""Functions of which torch has another, or a larger, result for integers."""
 
 SIZES = (2, 3, 11)
 """Numbers of samples for which what is the same for all data is computed."""
@@ -197,6 +201,8 @@ class Assembly(Building):
         kinds = {value.dtype for value in [node.meta["val"]] if isinstance(value, torch.Tensor)}
         if kinds & NARROW and function in FUNCTIONS:
             raise UnsupportedError(f"expected integers of 32 bits or more, got {kinds.pop()}, which may overflow")
+        if function in OF_FLOATS and any(map(is_integer, kinds)):
+            raise UnsupportedError("expected floats, got integers (convert them before it)")
         self.casts = self.casts or (torch.float32 in kinds and self.dtype == torch.float64)
         try:
             found = TABLE[function](call)

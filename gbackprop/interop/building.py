@@ -92,6 +92,8 @@ class Building:
         if fixed.name != "number" and key in self.constants:
             return self.constants[key]
         value = fixed.value.to(self.dtype) if floats or fixed.value.is_floating_point() else fixed.value
+        if not fixed.value.is_floating_point() and not torch.equal(value.to(fixed.value.dtype), fixed.value):
+            raise UnsupportedError(f"expected integers in {fixed.name} that {self.dtype} has, got others")
         if value.is_floating_point():  # what is added before an exponential: e to the power of either is 0
             value = torch.where(value == -torch.inf, -LARGE, value)
             if not value.isfinite().all():

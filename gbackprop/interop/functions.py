@@ -14,6 +14,7 @@ from gbackprop.calculus.layer import Layer
 from gbackprop.interop.arguments import constructed
 from gbackprop.interop.calls import FunctionCall, finite, is_number
 from gbackprop.interop.conditions import CONDITIONS, logical
+from gbackprop.interop.integers import COMPUTED, exactly, is_integer
 from gbackprop.interop.layouts import Fixed, Place, TensorLayout
 from gbackprop.interop.moves import widened
 
@@ -102,7 +103,11 @@ def div(call: FunctionCall) -> str:
 
 
 def power(call: FunctionCall) -> str:
-    """Return a power, of which the base or the exponent may be a number."""
+    """Return a power, of which the base or the exponent may be a number; of integers to negative ones torch has 0."""
+    if is_integer(call.node.meta["val"].dtype):
+        exponents = getattr(call.exponent, "value", call.exponent)
+        if isinstance(call.exponent, Place) or bool((torch.as_tensor(exponents) < 0).any()):
+            raise UnsupportedError("expected fixed integers from 0 on as the exponents of integers, got others")
     if is_number(call.self):
         if finite(call.self) <= 0:
             raise UnsupportedError(f"expected a base above 0, got {finite(call.self)}")
@@ -255,4 +260,5 @@ FUNCTIONS: dict[str, Callable[[FunctionCall], Any]] = {
     "glu": lambda c: c.op("glu", c.place(c.self).name, axis=c.place(c.self).layout.axis_of(c.dim)),
     "cosine_similarity": likeness,
 }  # fmt: skip
+FUNCTIONS |= {name: exactly(FUNCTIONS[name]) for name in COMPUTED & set(FUNCTIONS)}
 """torch's functions by name: each gives the name of a node, or several for several outputs."""

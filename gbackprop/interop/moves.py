@@ -10,7 +10,7 @@ import torch
 from gbackprop import layers
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.interop.calls import FunctionCall, finite, move
-from gbackprop.interop.integers import NARROW, check_cast
+from gbackprop.interop.integers import NARROW, check_cast, exactly
 from gbackprop.interop.layouts import MIXED, Fixed, Place, TensorLayout
 
 
@@ -40,7 +40,9 @@ def cast(call: FunctionCall) -> str:
     elif after == torch.bool != before:
         return call.op("not_equal", *call.aligned(call.self, 0))
     elif before != torch.bool and after in NARROW:
-        check_cast(call.node.args[0], before, after)
+        check_cast(call, before, after)
+    elif (before, after, call.assembly.dtype) == (torch.int64, torch.int32, torch.float64):  # float32 has fewer
+        return exactly(same)(call)
     return same(call)
 
 
@@ -83,6 +85,8 @@ def widened(call: FunctionCall, name: str) -> str:
 
 def copied(call: FunctionCall) -> str:
     """Return a tensor in the shape of another, whose place it takes."""
+    if call.dtype("src").is_floating_point and not call.dtype("self").is_floating_point:
+        raise UnsupportedError("expected integers in the place of integers, got floats")
     call.given["self"] = call.src
     return expand(call)
 
@@ -232,22 +236,25 @@ def along(axes: int) -> Callable[[FunctionCall], str]:
         name = place.name
         for i in range(1, axes + 1):
             size, after = place.layout.shape[-i], call.layout.shape[-i]
+            wide = 1 if i == 1 else 2  # of an image of one column torch's antialias takes the wrong kernel
             unit = torch.eye(size, dtype=call.assembly.dtype).reshape(size, 1, *[size if j == i else 1
                                                                       for j in range(axes, 0, -1)])  # fmt: skip
-            found = call.assembly.again(call.node, unit, size, _one_axis(call, i, axes)).reshape(size, after)
+            unit = unit.repeat_interleave(wide, -1)
+            found = call.assembly.again(call.node, unit, size, _one_axis(call, i, axes, wide))
+            found = found.reshape(size, after, wide)[..., 0]
             name = call.op("along", name, matrix=found.T.numpy().copy(), axis=-i)
         return name
 
     return mapped
 
 
-def _one_axis(call: FunctionCall, i: int, axes: int) -> dict[str, Any]:
+def _one_axis(call: FunctionCall, i: int, axes: int, wide: int) -> dict[str, Any]:
     """Return the arguments of an interpolation of one axis."""
     after = call.layout.shape
     changed: dict[str, Any] = {}
     keep = [j == i for j in range(axes, 0, -1)]
     if call.given.get("output_size") is not None:
-        changed["output_size"] = [after[-j] if j == i else 1 for j in range(axes, 0, -1)]
+        changed["output_size"] = [after[-j] if j == i else wide if j == 1 else 1 for j in range(axes, 0, -1)]
     if call.given.get("scale_factors") is not None:
         changed["scale_factors"] = [f if k else 1.0 for f, k in zip(call.scale_factors, keep, strict=True)]
     for key, k in zip(("scales_d", "scales_h", "scales_w")[3 - axes :], keep, strict=True):

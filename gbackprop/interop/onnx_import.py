@@ -222,7 +222,7 @@ class _Taken:
             if lacking:
                 raise UnsupportedError(f"{lacking[0]!r} is a further output of a node, which is not taken over")
             found = self._found(node)
-        except (ValueError, TypeError, IndexError) as error:
+        except (ValueError, TypeError, IndexError, RuntimeError) as error:
             self.problems.append(f"node {node.name or node.output[0]!r}, {node.op_type}: {error}")
             return
         self.values |= zip(node.output, found, strict=False)
@@ -248,7 +248,11 @@ class _Taken:
 
     def _folded(self, node: Any, given: list[Any]) -> list[Known]:
         """Return the outputs of a node that depends on known arrays alone."""
-        run, each = ReferenceEvaluator(node, opsets={"": self.draft.version}).run, []
+        inputs, outputs = ([onnx.ValueInfoProto(name=name) for name in dict.fromkeys(names) if name]
+                           for names in (node.input, node.output))  # fmt: skip
+        model = onnx.helper.make_model(onnx.helper.make_graph([node], "constants", inputs, outputs))
+        model.opset_import[0].version = self.draft.version  # a node alone has attributes as the newest opset has them
+        run, each = ReferenceEvaluator(model).run, []
         for i in range(len(self.draft.sizes) if any(value and value.depends for value in given) else 1):
             feeds = {name: value.arrays[i] for name, value in zip(node.input, given, strict=True) if value}
             each.append(run(None, feeds))

@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.array import Array, array_module, bounds
+from gbackprop.array import Array, array_module, bounds, device_of
 from gbackprop.base.checks import positive
 from gbackprop.calculus.jacobian import ParameterJacobian, weigh
 from gbackprop.calculus.layer import Layer, Shape
+from gbackprop.calculus.several import LARGEST
+from gbackprop.layers.moves.reshape import Identity
 
 
 class Embedding(Layer):
@@ -135,14 +137,48 @@ class Floats(Layer):
 
     def check_indices(self, name: str, x: Array) -> None:
         """Check that the integers are floats, too, without rounding; the error begins with `name`."""
-        if x.size and max(map(abs, bounds(x))) > 2**24:
-            raise ValueError(f"{name}: expected integers of at most 2**24, got {max(map(abs, bounds(x)))}")
+        dtype = self.dtype or "float32"
+        if x.size and max(map(abs, bounds(x))) > LARGEST[dtype]:
+            words = f"integers of at most {LARGEST[dtype]}, which {dtype} has"
+            raise ValueError(f"{name}: expected {words}, got {max(map(abs, bounds(x)))}")
 
     def output_shape(self, shape: Shape) -> Shape:
         return shape
 
     def forward(self, x: Array) -> tuple[Array, Any]:
         return x.astype(self.dtype or "float32"), None
+
+
+class Exact(Identity):
+    """A layer that checks that integers, computed in floats, are what torch computes: y = x, of sums before them.
+
+    On a GPU, where the host would have to wait, what is not exact becomes NaN.
+
+    Parameters
+    ----------
+    what : str
+        The node that computes the integers, for messages.
+    most : int
+        The largest that torch's dtype has.
+    axes : tuple of int, optional
+        Those over which they are summed next; partial sums have to be exact, too.
+    """
+
+    takes = "floats"
+    shown = ("what", "most")
+
+    def __init__(self, what: str, most: int, axes: tuple[int, ...] | None = None) -> None:
+        self.what, self.most, self.axes = what, most, axes
+
+    def forward(self, x: Array) -> tuple[Array, Any]:
+        size = abs(x) if self.axes is None else abs(x).sum(self.axes, keepdims=True)
+        most = min(self.most, LARGEST[x.real.dtype.name] - 1)  # the next may be a number that was rounded
+        if device_of(x) != "cpu":
+            return array_module(x).where(size <= most, x, float("nan")), None
+        if size.size and not (largest := bounds(size)[1]) <= most:
+            words = f"integers of at most {most}, which {x.dtype} and torch have"
+            raise ValueError(f"{self.what}: expected {words}, got {largest:.0f}")
+        return x, None
 
 
 def _indices(layer: Embedding | OneHot, x: Array) -> Array:

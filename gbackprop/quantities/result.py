@@ -99,13 +99,15 @@ class Result:
         ------
         KeyError, ValueError
             If the quantity was not asked for, or the library does not have it, or not in its convention; if there is no
-            such library in the table, `gbackprop.quantities.scaling`, or the result has no loss.
+            such library in the table, `gbackprop.quantities.scaling`, or the result has no loss, or one
+            that was changed after the call.
         UnsupportedError
             If the result was read from a file and its loss is none of gbackprop's.
         """
         values = self[key]
         if self.objective is None or self.scale is None:
             raise ValueError("scaled: expected a result of gb.backward, got one that does not say of which loss")
+        check_objective(self, "scaled")
         quantity = self.quantities[self._found(key)[0]]
         return scaled(quantity, values, library, self.scale, self.objective, self.output.shape[1:])
 
@@ -189,3 +191,15 @@ def _equal(one: object, other: object) -> bool:
         return alike(one, other) or bool(one == other)  # an argument may be a quantity, too
     except ValueError:  # arrays inside, which cannot be told apart by ==
         return False
+
+
+def check_objective(result: Result, what: str) -> None:
+    """Check that a result's loss, the caller's object, has the R of the call: 1 for "sum", else 1/N or by weights."""
+    loss, scale = result.objective, result.scale
+    if loss is None or scale is None:
+        return
+    weighted = loss.weighted or getattr(loss, "ignore_index", None) is not None
+    changed = scale.factor != 1 if loss.reduction == "sum" else scale.factor == 1 < scale.batch and not weighted
+    if changed:
+        words = f"R = {scale.factor:.6g} for {scale.batch} samples, the loss that the result is of"
+        raise ValueError(f"{what}: expected a loss with {words}, got {loss!r}, which was changed after the call")

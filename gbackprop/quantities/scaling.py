@@ -68,6 +68,7 @@ class Library:
     sharing: tuple[str, ...] = ("expand", "reduce")  # the conventions of Kronecker factors that it has
     fisher: tuple[str, ...] = ("mc", "exact", "empirical")
     a: Powers = ONE  # the part of a block's factor that belongs to A
+    of_vectors: tuple[str, ...] = ()  # the conventions of fisher that are ours for outputs (N, C) alone
     empirical: Powers = Powers(c=1)  # by which the factor of "empirical" columns is divided
 
 
@@ -89,6 +90,7 @@ LIBRARIES = {
         dict.fromkeys((KFAC, EKFAC), ONE),
         {KFAC: "KFACLinearOperator", EKFAC: "EKFACLinearOperator"},
         fisher=("mc", "exact", "empirical", "forward-only"),
+        of_vectors=("mc", "exact"),
     ),
     "kfac-jax": Library(
         dict.fromkeys((DiagGGN, DiagGGNMC, KFAC), _OF_MEANS) | {SecondMoment: Powers(n=-1, c=-2)},
@@ -127,6 +129,9 @@ def scaled(
                 f"scaled: {library} has sharing in {entry.sharing} and fisher in {entry.fisher}, got {quantity!r}"
                 f"{_hint(quantity)}"
             )
+        if len(features) > 1 and fisher in entry.of_vectors:
+            words = f"with fisher in {entry.of_vectors} expected outputs (N, C), as {library}'s B is another for others"
+            raise ValueError(f"scaled: {words}, got {quantity!r} of outputs {('N', *features)}")
         factor = factor / entry.empirical if fisher == "empirical" else factor
     numbers = (scale.batch, scale.factor, loss.summed_weight(features), 0.5 if isinstance(loss, MSELoss) else 1.0)
     whole, a = factor(*numbers), entry.a(*numbers)

@@ -443,6 +443,16 @@ def test_attributes_that_became_inputs_are_the_shortest_decimals(op, given, expe
     np.testing.assert_array_equal(network(np.array([[1.0, -2.0]])), [expected])
 
 
+def test_constants_are_computed_as_their_opset_says():
+    nodes = [("Constant", "", "c", {"value_ints": [2]}),
+             ("Unsqueeze", "c", "u", {"axes": [0]}),  # an attribute until opset 12
+             ("Squeeze", "u", "s", {"axes": [0]}),
+             ("Concat", "first s", "shape", {"axis": 0}), ("Reshape", "x shape", "y", {})]  # fmt: skip
+    network = taken(nodes, {"first": np.array([0, -1])}, ("n", 4), 12)
+    x = RNG.standard_normal((3, 4))
+    np.testing.assert_array_equal(network(x), x.reshape(3, 2, 2))
+
+
 def test_cubic_resizing_is_in_float64():
     sizes = {"r": np.zeros(0), "q": np.zeros(0, "float32"), "s": np.array([6, 3])}
     network = taken(*one("Resize", "x r q s", (2, 3, 4), sizes, axes=[2, 3], mode="cubic"))

@@ -214,7 +214,7 @@ OPTIONS = {
 REFUSED = {
     "rrelu", "prelu", "nan to num", "deviation and mean", "norm, infinite", "norm, p", "norm of matrices", "distance",
     "float power", "floor", "remainder", "grid", "cropping", "tensordot",
-    "embedding", "logit", "product with a log", "smooth", "antialias",
+    "embedding", "logit", "product with a log", "smooth",
 }  # fmt: skip
 """Those that are refused with a message; all others have to be right."""
 
@@ -491,6 +491,89 @@ def test_integer_data_have_no_gradient():
 
     module, t = Own(waves, part=nn.Linear(8, 3)).double(), torch.tensor([1, 5, 7])
     np.testing.assert_allclose(from_torch(module, t)(t.numpy()), module(t).detach(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("options", [{"size": (5, 3)}, {"scale_factor": (0.5, 1.5)}])
+def test_resizing_with_antialias_is_torchs(mode, options):
+    resized = lambda m, x: m.part(F.interpolate(x, mode=mode, antialias=True, **options))  # noqa: E731
+    module, x = Own(resized, part=nn.Conv2d(1, 2, 1)).double(), torch.randn(3, 1, 4, 4).double()
+    np.testing.assert_allclose(from_torch(module, x)(2 * x.numpy()), module(2 * x).detach(), rtol=0, atol=1e-13)
+
+
+def of_integers(function, dtype=torch.float32):
+    """A module of integers, whose weight is 1, and its network."""
+    part = nn.Linear(1, 1, bias=False).to(dtype)
+    nn.init.ones_(part.weight)
+    module = Own(lambda m, x: m.part(function(x).to(dtype).unsqueeze(2)).squeeze(2), part=part)
+    return module, from_torch(module, torch.tensor([[1, 2, 3, 4], [2, 0, 1, 1], [3, 3, 0, 2]]))
+
+
+COMPUTED = {
+    "products": lambda x: (x + 1) * (x + 1) - x * x,
+    "pairs": lambda x: x[:, :1] * 4099 + x[:, 1:2] == x[:, 2:3] * 4099 + x[:, 3:],
+    "cumulated": lambda x: x.cumsum(1),
+    "summed": lambda x: x.sum(1, keepdim=True),
+    "squared": lambda x: x**2 > 0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_computed_integers_are_torchs_or_an_error(name):
+    module, network = of_integers(COMPUTED[name])
+    x = torch.tensor([[3, 0, 1, 7], [800, 1, 800, 0]])
+    np.testing.assert_array_equal(network(x.numpy()), module(x).detach())
+    x = torch.tensor([[5001, 9001, 16001, 3], [2**23, 1, 2**23, 0]])
+    loss, y = losses.MSELoss(), network(np.ones((2, 4), int))
+    calls = [lambda: network(x.numpy()), lambda: gb.prepare(network, loss)(x.numpy(), y),
+             lambda: gb.reference(network, loss, x.numpy(), y)]  # fmt: skip
+    for _ in range(12):  # none is written down
+        gb.backward(network, loss, np.ones((2, 4), int), y)
+    for call in [*calls, lambda: gb.backward(network, loss, x.numpy(), y)]:
+        with pytest.raises(ValueError, match="expected integers of at most 16777215, which float32 and torch have"):
+            call()
+    module, network = of_integers(COMPUTED[name], torch.float64)
+    np.testing.assert_array_equal(network(x.numpy()), module(x).detach())
+
+
+def test_integers_that_wrap_around_in_torch_are_an_error():
+    for function in (lambda x: x.int() * x.int(), lambda x: (x * x).int()):
+        module, network = of_integers(function, torch.float64)
+        x = torch.tensor([[46340, 3, -46340, 2]])
+        np.testing.assert_array_equal(network(x.numpy()), module(x).detach())
+        with pytest.raises(ValueError, match="expected integers of at most 2147483647, which float64 and torch have"):
+            network(x.numpy() + 1)
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: x != 0, lambda x: (x != 0).long().cumsum(1) * (x != 0) + 1,
+    lambda x: ((x != 0).long() - 2 * (x > 1)).abs(),
+    lambda x: ((x > 0).long().cumsum(-1) - 1).masked_fill(x == 0, 1), lambda x: (x > 1).sum(1, keepdim=True),
+    lambda x: (x.ne(1).int().cumsum(1).type_as(x) + 0) * x.ne(1).int() + 1,
+])  # fmt: skip
+def test_integers_of_conditions_need_no_check(function):
+    module, network = of_integers(lambda x: function(x).float())
+    assert "Exact" not in repr(network)
+    x = torch.tensor([[2**24, 0, 1, -5]])
+    np.testing.assert_array_equal(network(x.numpy()), module(x).detach())
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: 2**x, torch.pow, lambda x: x + 16777217, lambda x: x == 16777217, lambda x: torch.add(x, x, alpha=3),
+    lambda x: x @ torch.eye(4).long(), lambda x: torch.addcmul(x, x, x), lambda x: F.hardtanh(x, -1.5, 9.5),
+    lambda x: torch.zeros_like(x).copy_(x.float() * 0.3), lambda x: (x * 0.3).cumsum(1, dtype=torch.int64),
+    lambda x: x // 2, lambda x: x % 3, lambda x: x & 1, lambda x: x << 1, lambda x: (0.3 * x).long(),
+])  # fmt: skip
+def test_integers_of_which_torch_has_others_are_refused(function):
+    with pytest.raises(gb.UnsupportedError, match=r"expected|there is no layer|is not supported"):
+        of_integers(lambda x: function(x, x.flip(1)) if function is torch.pow else function(x))
+
+
+def test_powers_of_integers_are_torchs():
+    for function in (lambda x: x**3, lambda x: x**0, lambda x: x ** torch.tensor([0, 1, 2, 5])):
+        module, network = of_integers(function)
+        x = torch.tensor([[-9, 0, 7, -13], [0, 100, 0, 11]])
+        np.testing.assert_array_equal(network(x.numpy()), module(x).detach())
 
 
 def test_a_module_of_which_torch_has_no_gradient_is_taken():

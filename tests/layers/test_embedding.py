@@ -11,7 +11,7 @@ from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.calculus.jacobian import REDUCTIONS
 from gbackprop.engine.estimate import Largest, estimate
-from gbackprop.layers.embedding import Floats
+from gbackprop.layers.embedding import Exact, Floats
 from gbackprop.plain.plan import make_plan
 from gbackprop.testing import check_network
 from gbackprop.testing.runs import every_quantity
@@ -177,9 +177,33 @@ def test_one_index_for_each_sample():
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_integers_that_float32_has_become_floats_and_others_are_refused(sign):
+@pytest.mark.parametrize(("dtype", "most"), [(None, 2**24), ("float64", 2**53)])
+def test_integers_that_the_dtype_has_become_floats_and_others_are_refused(dtype, most, sign):
     layer = Floats()
-    layer.check_indices("x", np.array([[3, sign * 2**24]]))
+    layer.dtype = dtype
+    layer.check_indices("x", np.array([[3, sign * most]]))
     layer.check_indices("x", np.zeros((0, 2), int))
-    with pytest.raises(ValueError, match=r"^x: expected integers of at most 2\*\*24, got 16777217$"):
-        layer.check_indices("x", np.array([[3, sign * (2**24 + 1)]]))
+    words = f"^x: expected integers of at most {most}, which {dtype or 'float32'} has, got {most + 1}$"
+    with pytest.raises(ValueError, match=words):
+        layer.check_indices("x", np.array([[3, sign * (most + 1)]]))
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize(("dtype", "of_torch", "most"), [
+    ("float32", 2**63 - 1, 2**24 - 1), ("float64", 2**63 - 1, 2**53 - 1), ("float64", 2**31 - 1, 2**31 - 1),
+])  # fmt: skip
+def test_computed_integers_are_exact_or_refused(dtype, of_torch, most, sign, gpu):
+    layer, x = Exact("mul", of_torch), np.array([[3, sign * most]], dtype)
+    np.testing.assert_array_equal(layer.forward(x)[0], x)
+    words = f"^mul: expected integers of at most {most}, which {dtype} and torch have, got {most + 1}$"
+    with pytest.raises(ValueError, match=words):
+        layer.forward(x + np.array([[0, sign]], dtype))
+    on_gpu = layer.forward(gb.asarray(x + np.array([[0, sign]], dtype), gpu))[0]
+    np.testing.assert_array_equal(gb.asnumpy(on_gpu), [[3, np.nan]])
+
+
+def test_partial_sums_of_integers_are_exact():
+    x = np.array([[2**23, 1, -(2**23)]], "float32")
+    assert Exact("x", 2**63 - 1, (1,)).forward(x[:, :2])[0].sum() == 2**23 + 1
+    with pytest.raises(ValueError, match="x: expected integers of at most 16777215"):
+        Exact("x", 2**63 - 1, (1,)).forward(x)

@@ -70,6 +70,42 @@ def test_curvlinops_divides_squares_of_gradients_by_the_loss_s_weight_once(loss,
     np.testing.assert_allclose(exact["0.weight"].to_dense(), ours["0.weight"].to_dense(), rtol=1e-12, atol=1e-15)
 
 
+@pytest.mark.parametrize("sharing", ["expand", "reduce"])
+@pytest.mark.parametrize("features", [(3, C), (C, 2, 2)])
+def test_curvlinops_has_other_exact_columns_of_outputs_with_positions(features, sharing):
+    first = layers.Linear(4, C) if len(features) == 2 else layers.Conv2d(4, C, 1)
+    x = RNG.standard_normal((N, 3, 4) if len(features) == 2 else (N, 4, 2, 2))
+    net = gb.Sequential(first, rng=0, dtype="float64")
+    for fisher in ("exact", "mc", "empirical", "forward-only"):
+        for kind in (q.KFAC, q.EKFAC)[: 1 if fisher == "forward-only" else 2]:
+            quantity = kind(fisher=fisher, sharing=sharing)
+            result = gb.backward(net, losses.MSELoss(), x, np.zeros((N, *features)), quantity, rng=0)
+            if fisher in ("exact", "mc"):
+                with pytest.raises(ValueError, match=r"^scaled: with fisher in .* expected outputs \(N, C\), .* got "):
+                    result.scaled(quantity, "curvlinops")
+            else:
+                assert result.scaled(quantity, "curvlinops")
+
+
+def test_a_loss_that_was_changed_after_the_call_is_an_error(tmp_path):
+    net = gb.Sequential(layers.Linear(4, C), rng=0, dtype="float64")
+    for loss, y in ((losses.MSELoss(), NUMBERS), (losses.CrossEntropyLoss(), LABELS)):
+        for before, after in (("mean", "sum"), ("sum", "mean")):
+            loss.reduction = before
+            result = gb.backward(net, loss, X, y, q.DiagGGN())
+            want = result.scaled("diag_ggn", "laplace")["0.weight"]
+            loss.reduction = after
+            saved = lambda: gb.save(result, tmp_path / "a.safetensors")  # noqa: E731, B023
+            for call in (lambda: result.scaled("diag_ggn", "laplace"), saved):  # noqa: B023
+                with pytest.raises(ValueError, match=f"the loss that the result is of, got .*{after}"):
+                    call()
+            loss.reduction = before
+            np.testing.assert_array_equal(result.scaled("diag_ggn", "laplace")["0.weight"], want)
+    one = losses.CrossEntropyLoss(weight=np.array([0.25, 0.25, 0.5]))  # R = 1 of the mean
+    result = gb.backward(net, one, X[:3], np.array([0, 1, 2]), q.DiagGGN())
+    assert result.scaled("diag_ggn", "laplace")
+
+
 def test_what_a_library_does_not_have_is_an_error():
     loss, y = CASES[0]
     for quantity, library in (

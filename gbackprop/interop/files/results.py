@@ -18,7 +18,7 @@ from gbackprop.kronecker import Block, BlockDiagonal
 from gbackprop.network import Container
 from gbackprop.network.container import check_network
 from gbackprop.quantities import Scale
-from gbackprop.quantities.result import Result
+from gbackprop.quantities.result import Result, check_objective
 
 Saved = Result | Block | BlockDiagonal | Laplace
 
@@ -137,6 +137,7 @@ def _check_network(path: str | Path, found: Any, network: Container) -> None:
 
 
 def _result_tree(writer: Writer, result: Result) -> dict[str, Any]:
+    check_objective(result, "result")
     names = [quantity.name for quantity in result.quantities]
     keys = [name if names.count(name) == 1 else f"{name} {i}" for i, name in enumerate(names)]
     scale, objective = result.scale, result.objective
