@@ -76,7 +76,7 @@ def _exact(call: FunctionCall, name: str, dtype: torch.dtype, axes: Any = None) 
 def extent(call: FunctionCall, value: Any) -> Extent:
     """Return the least and the largest that integers may be, by conditions, fixed numbers and shapes."""
     if is_number(value):
-        number = value.number if isinstance(value, Fixed) else value
+        number: Any = value.number if isinstance(value, Fixed) else value
         return (number, number)
     if not isinstance(value, torch.fx.Node):
         return (-inf, inf)
