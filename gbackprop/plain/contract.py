@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, all_finite, array_module, is_array
-from gbackprop.base.checks import is_shipped, unpacked
+from gbackprop.base.checks import is_ours, is_shipped, unpacked
 from gbackprop.calculus.inputs import noise_of
 from gbackprop.calculus.layer import Layer, Leaf
 from gbackprop.calculus.residual import DiagonalFactors, Factored, FactoredLayer
 
 
 def checked(leaf: Leaf, method: str, made: Any, inputs: Sequence[Array]) -> tuple[Array, Any]:
-    """Return what a layer's forward pass gave, (output, saved); check its kind and shape if the layer does not ship."""
-    if not is_shipped(leaf.layer):
+    """Return what a layer's forward pass gave, (output, saved); check its kind and shape if that does not ship."""
+    if not (is_shipped(leaf.layer) and is_ours(getattr(leaf.layer, method))):
         where, x = f"{leaf}, {method}", inputs[0]
         y, _ = unpacked(where, made)
         _check_array(where, y, (len(x), *leaf.output_shape), x.dtype if x.dtype.kind == "f" else y.dtype)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import FLOAT_NAMES, FLOATS, Array, asarray, device_of
-from gbackprop.base.checks import SHIPPED, check_batch, check_parameters, generator, shown
+from gbackprop.base.checks import check_batch, check_parameters, generator, is_original, shown
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.base.memory import MANY_DRAWS, check_average, check_draws
 from gbackprop.calculus.inputs import check_input, noise_of
@@ -107,9 +107,9 @@ class Plan(Meeting):
         loss.check_target("y", y, like, batch_shape)
         if first:
             _check_supported(self)
-            if any(not leaf.layer.__module__.startswith(SHIPPED) for leaf in leaves):
+            if not all(is_original(leaf.layer) for leaf in leaves):
                 check_own(leaves, x, self.training, self.needs)
-            if not (own := loss.plain or loss).__module__.startswith(SHIPPED) or "value" in vars(own):
+            if not is_original(loss.plain or loss):
                 check_factor(loss, x.shape[0], y)
             if AVERAGE in self.signals:
                 check_chain(leaves)
@@ -234,4 +234,5 @@ def _lacks(leaf: Leaf, flow: Flow | None, statistic: Statistic) -> str | None:
     if reduction.name in REDUCTIONS and isinstance(layer.kronecker_factors, str):
         return f"{layer.kronecker_factors}{left_out(leaf)}"
     plain = REDUCTIONS.get(reduction.name) == reduction and layer.kronecker_factors is True and not tied
+    plain = plain and is_original(layer)  # another's Jacobians may be of any kind
     return None if plain else lacks_factor(leaf, flow, reduction)
