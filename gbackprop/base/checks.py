@@ -184,6 +184,14 @@ def check_parameters(parameters: Mapping[str, Any], x: Array) -> None:
             raise ValueError(f"parameter {name}: expected finite numbers, got NaN or infinity")
 
 
+def check_shape(name: str, value: Any, shape: tuple[int, ...]) -> None:
+    """Check that a parameter is an array of its shape, not one that broadcasts; None, of one not drawn, passes."""
+    if value is not None and not is_array(value):
+        raise TypeError(f"parameter {name}: expected a NumPy or CuPy array, got {kind_of(value)}")
+    if value is not None and value.shape != tuple(shape):
+        raise ValueError(f"parameter {name}: expected shape {tuple(shape)}, got {value.shape}")
+
+
 def check_batch(x: Any) -> None:
     """Check that `x` is a non-empty batch of floats, or of integers (`layers.inputs`: which layers take them)."""
     if not is_array(x) or (x.dtype not in FLOAT_NAMES and x.dtype.kind not in "iu"):

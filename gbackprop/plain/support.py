@@ -113,7 +113,7 @@ def check_affine(
     """
 
     def check(leaf: Leaf, inputs: list[Array]) -> None:
-        reason = lacks_affinity(leaf, inputs, together) or lacks_mixed(leaf, mixed(leaf), inputs[0])
+        reason = lacks_affinity(leaf, inputs, together) or lacks_mixed(leaf, mixed(leaf), *inputs[:1])
         if reason is not None:
             raise UnsupportedError(f"{leaf} cannot give {what}: {reason}")
 

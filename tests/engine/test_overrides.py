@@ -163,6 +163,14 @@ def test_a_chain_with_a_function_of_its_own_is_refused(method):
         gb.backward(net, CE, *batch(5, 4, dtype="float32"))
 
 
+def test_a_chain_whose_class_was_assigned_a_function_is_refused(monkeypatch):
+    net, given = chain(layers.Linear(4, 3)), batch(5, 4)
+    gb.backward(net, CE, *given)
+    monkeypatch.setattr(gb.Sequential, "forward", lambda self, x: 1 / 0, raising=False)
+    with pytest.raises(gb.UnsupportedError, match="with a forward of its own"):
+        gb.backward(net, CE, *given)
+
+
 def test_results_are_in_the_order_of_the_parameters():
     net = linear()
     net[0].drawn = dict(reversed(net[0].drawn.items())) | {"buffer": np.zeros(2)}
