@@ -64,6 +64,8 @@ class Constructed:
             if kind.__module__.startswith(SHIPPED):
                 if name in kind._dropped or (name in kind.fixed and name in vars(self)):
                     raise AttributeError(f"{kind.__name__}, {name}: {UNCHANGED}")
+                if name not in kind._stored and name in (vars(self).get("drawn") or ()):  # as in torch
+                    raise AttributeError(f"{kind.__name__}, {name}: expected parameters[{name!r}] = …, which is read")
                 if kind.remade and name in kind._options:  # the library knows what it assigns
                     by = sys._getframe(1).f_globals.get("__name__", "")
                     value = value if by.startswith(SHIPPED) else _as_made(self, name, value)

@@ -261,12 +261,8 @@ class Layer(Constructed):
     def initialize(self, rng: np.random.Generator) -> None:
         """Draw new values of all parameters."""
         values = {key: node.draw(rng)[""] for key, (_, node) in self.node_parameters.items()} or self.draw(rng)
-        shapes = self.parameter_shapes()
-        if set(values) != set(shapes):
-            raise ValueError(f"{self!r}, draw: expected {list(shapes)}, got {list(values)}")
-        for name, shape in shapes.items():
-            if values[name].shape != tuple(shape):
-                raise ValueError(f"{self!r}, draw: {name}: expected shape {tuple(shape)}, got {values[name].shape}")
+        if set(values) != set(self.parameter_shapes()):
+            raise ValueError(f"{self!r}, draw: expected {list(self.parameter_shapes())}, got {list(values)}")
         self.drawn = {name: value.astype(self.dtype or "float32") for name, value in values.items()}
 
     # ----------------------------------------------------------------------------------------------------- structure

@@ -229,6 +229,7 @@ CHANGES = {
     "set": (lambda net, loss: net.layers[2].names.add("b"), "layer 2, Multiplied"),
     "dictionary": (lambda net, loss: net.layers[2].given.update(a=2), "layer 2, Multiplied"),
     "class": (lambda net, loss: setattr(foreign.Multiplied, "note", [1]), "layer 2, Multiplied"),
+    "another class": (lambda net, loss: setattr(net.layers[1], "__class__", layers.ReLU), "layer 1, ReLU"),
     "parameter": (lambda net, loss: net.parameters["0.bias"].__iadd__(1), "layer 0, Linear"),
     "weights": (lambda net, loss: loss.weight.__iadd__(1), "loss, ScaledLoss"),
     "reduction": (lambda net, loss: setattr(loss, "reduction", "sum"), "loss, ScaledLoss"),
