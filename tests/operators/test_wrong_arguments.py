@@ -229,7 +229,6 @@ CHANGES = {
     "set": (lambda net, loss: net.layers[2].names.add("b"), "layer 2, Multiplied"),
     "dictionary": (lambda net, loss: net.layers[2].given.update(a=2), "layer 2, Multiplied"),
     "class": (lambda net, loss: setattr(foreign.Multiplied, "note", [1]), "layer 2, Multiplied"),
-    "another class": (lambda net, loss: setattr(net.layers[1], "__class__", layers.ReLU), "layer 1, ReLU"),
     "parameter": (lambda net, loss: net.parameters["0.bias"].__iadd__(1), "layer 0, Linear"),
     "weights": (lambda net, loss: loss.weight.__iadd__(1), "loss, ScaledLoss"),
     "reduction": (lambda net, loss: setattr(loss, "reduction", "sum"), "loss, ScaledLoss"),
@@ -240,6 +239,16 @@ CHANGES = {
     "freeze": (lambda net, loss: net.freeze("0.bias"), "layer 0, Linear"),
     "unfreeze": (lambda net, loss: net.unfreeze("3.bias"), "layer 3, Linear"),
 }
+
+
+def test_a_layer_of_another_class_is_another_operator():
+    net = gb.Sequential(layers.Linear(3, 2), layers.Sigmoid(), rng=0, dtype="float64")
+    operator = ops.GGN(net, losses.MSELoss(), (X, X[:, :2].copy()))
+    v = np.ones(operator.shape[1])
+    operator @ v
+    net[1].__class__ = layers.Tanh
+    with pytest.raises(ValueError, match=r"^layer 1, Tanh.*: expected all parameters and options as they were"):
+        operator @ v
 
 
 @pytest.mark.parametrize("kind", [ops.GGN, ops.Hessian, ops.Fisher, ops.EmpiricalFisher, ops.Jacobian])
