@@ -148,9 +148,11 @@ _FOREIGN: WeakKeyDictionary[type, tuple[dict[str, Any], dict[str, Any]]] = WeakK
 
 def is_ours(value: Any) -> bool:
     """Return whether an attribute of a class is no function of somebody else's, whatever name that bears."""
-    function = next((getattr(value, name) for name in ("__func__", "fget", "func") if hasattr(value, name)), value)
-    if isinstance(function, FunctionType):
-        return str(function.__globals__["__name__"]).startswith(SHIPPED)
+    function = getattr(value, "__func__", value)
+    if function.__class__ is not FunctionType:
+        function = getattr(function, "fget", getattr(function, "func", function))
+    if function.__class__ is FunctionType:
+        return function.__globals__["__name__"].startswith(SHIPPED)
     return isinstance(function, type) or not callable(function) or is_shipped(type(function))
 
 

@@ -152,7 +152,7 @@ class Calls:
         placing = [layer for layer in _inside(network, []) if id(layer) not in swept]
         if any(_has_array(value) for layer in placing for name, value in vars(layer).items() if name not in READ):
             return None  # its parts were made from these numbers, which may change
-        fields = {**plan.__dict__, "flow": plan.flow, "noise": [], "mc_noise": {}}
+        fields = {**plan.__dict__, "flow": plan.flow, "owned": plan.owned, "noise": [], "mc_noise": {}}
         for name in ("network", "loss", "needs"):
             del fields[name]
         classes = {kind for part in parts for kind in type(part).__mro__}
