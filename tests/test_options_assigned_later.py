@@ -268,6 +268,16 @@ def test_a_parameter_that_was_not_drawn_is_named():
         gb.backward(network, losses.MSELoss(), np.ones((4, 2), "float32"), np.ones((4, 3), "float32"))
 
 
+def test_a_parameter_is_no_attribute():
+    layer = layers.Linear(2, 3)
+    gb.Sequential(layer, rng=0)
+    with pytest.raises(AttributeError, match=r"Linear, weight: expected parameters\['weight'\] = …"):
+        layer.weight = np.zeros((3, 2), "float32")
+    with pytest.raises(TypeError, match="bias: expected True or False"):
+        layer.bias = np.zeros(3, "float32")
+    layer.note = "as any other attribute"
+
+
 FLAGS = [(kind, name) for (kind, name) in LAYERS if isinstance(arguments(LAYERS[kind, name])[1][name], bool)]
 NONSENSE = ["False", "no", None, np.nan, (), {}, 1, 0]
 

@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 from math import inf, isfinite
 from numbers import Integral, Real
+from operator import is_
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -62,6 +64,8 @@ class Constructed:
             if kind.__module__.startswith(SHIPPED):
                 if name in kind._dropped or (name in kind.fixed and name in vars(self)):
                     raise AttributeError(f"{kind.__name__}, {name}: {UNCHANGED}")
+                if name not in kind._stored and name in (vars(self).get("drawn") or ()):  # as in torch
+                    raise AttributeError(f"{kind.__name__}, {name}: expected parameters[{name!r}] = …, which is read")
                 if kind.remade and name in kind._options:  # the library knows what it assigns
                     by = sys._getframe(1).f_globals.get("__name__", "")
                     value = value if by.startswith(SHIPPED) else _as_made(self, name, value)
@@ -113,9 +117,43 @@ def is_shipped(value: Any) -> bool:
     return str(value.__module__).startswith(SHIPPED)
 
 
-def own_methods(part: Any) -> list[Any]:
-    """Return what an object has in place of methods of its class."""
-    return [value for name, value in vars(part).items() if callable(value) and hasattr(type(part), name)]
+def is_original(part: Any) -> bool:
+    """Return whether an object computes as a shipped class does, checks and all: wrappers that ship change nothing."""
+    return is_shipped(part) and all(is_shipped(type(method)) for method in own_methods(part).values())
+
+
+def own_methods(part: Any) -> dict[str, Any]:
+    """Return the functions by which an object computes that are not gbackprop's, by name.
+
+    They stand in a user's class, were assigned to a shipped one, or are attributes in place of the class's methods.
+    """
+    found: dict[str, Any] = {}
+    for kind in type(part).__mro__[-2::-1]:
+        found |= foreign_in(kind)
+    return found | {name: value for name, value in vars(part).items() if callable(value) and hasattr(type(part), name)}
+
+
+def foreign_in(kind: type) -> dict[str, Any]:
+    """Return the functions in a class that are not gbackprop's, by name, as it is now."""
+    now, (before, found) = vars(kind), _FOREIGN.get(kind, ({}, {}))
+    if before.keys() != now.keys() or not all(map(is_, before.values(), now.values())):
+        found = {name: value for name, value in now.items() if not is_ours(value)}
+        _FOREIGN[kind] = dict(now), found
+    return found
+
+
+_FOREIGN: WeakKeyDictionary[type, tuple[dict[str, Any], dict[str, Any]]] = WeakKeyDictionary()
+"""The attributes of each class that was looked at, and the functions among them that are not gbackprop's."""
+
+
+def is_ours(value: Any) -> bool:
+    """Return whether an attribute of a class is no function of somebody else's, whatever name that bears."""
+    function = getattr(value, "__func__", value)
+    if function.__class__ is not FunctionType:
+        function = getattr(function, "fget", getattr(function, "func", function))
+    if function.__class__ is FunctionType:
+        return function.__globals__["__name__"].startswith(SHIPPED)
+    return isinstance(function, type) or not callable(function) or is_shipped(type(function))
 
 
 def _misfit(name: str, signature: inspect.Signature, named: Mapping[str, Any], error: TypeError) -> str:
@@ -148,6 +186,14 @@ def check_parameters(parameters: Mapping[str, Any], x: Array) -> None:
     for name, value in parameters.items():
         if not all_finite(value):
             raise ValueError(f"parameter {name}: expected finite numbers, got NaN or infinity")
+
+
+def check_shape(name: str, value: Any, shape: tuple[int, ...]) -> None:
+    """Check that a parameter is an array of its shape, not one that broadcasts; None, of one not drawn, passes."""
+    if value is not None and not is_array(value):
+        raise TypeError(f"parameter {name}: expected a NumPy or CuPy array, got {kind_of(value)}")
+    if value is not None and value.shape != tuple(shape):
+        raise ValueError(f"parameter {name}: expected shape {tuple(shape)}, got {value.shape}")
 
 
 def check_batch(x: Any) -> None:

@@ -158,7 +158,8 @@ class Layer(Constructed):
     a call of `gbackprop.backward` in training mode."""
 
     kronecker_factors: bool | str | None = None
-    """True if all parameters have Kronecker factors, or the reason why not. None: tested on a sample of zeros."""
+    """True if all parameters have Kronecker factors, or the reason why not. None, or True of a user's layer: tested on
+    a sample of zeros."""
 
     weight_order: ClassVar[str] = "OI"
     """The order of outputs and inputs in a "weight" that multiplies, "OI" or "IO"; `gbackprop.testing` asks."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, array_module
+from gbackprop.base.checks import is_original
 from gbackprop.calculus.jacobian import Bias, ParameterJacobian
 from gbackprop.calculus.layer import Layer, Leaf, Shape, zeros
 from gbackprop.calculus.residual import Factored, products, units
@@ -34,7 +35,12 @@ def mixed_width(leaf: Leaf, key: str) -> int:
     """Return the number of columns of a layer's mixed residual: 0 for a bias, which no input multiplies."""
     if isinstance(leaf.layer, MixedLayer):
         return leaf.layer.mixed_width(key, leaf.input_shape)
-    return 0 if type(jacobians_of_zeros(leaf)[key]) is Bias else 2 * sum(map(prod, leaf.input_shapes))
+    return 0 if is_added(jacobians_of_zeros(leaf)[key]) else 2 * sum(map(prod, leaf.input_shapes))
+
+
+def is_added(jacobian: ParameterJacobian) -> bool:
+    """Return whether a parameter without a mixed residual of its layer's is a bias, which no input multiplies."""
+    return type(jacobian) is Bias and is_original(jacobian)
 
 
 def mixed_residual(leaf: Leaf, saved: Any, key: str, grad: Array) -> Factored:

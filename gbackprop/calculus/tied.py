@@ -8,6 +8,7 @@ from math import prod
 from operator import add
 
 from gbackprop.array import Array, array_module
+from gbackprop.base.checks import is_original
 from gbackprop.calculus.jacobian import Bias, Outer, ParameterJacobian
 from gbackprop.calculus.own_block import OwnBlock
 from gbackprop.calculus.views import Swapped
@@ -49,18 +50,19 @@ def tied(jacobians: Sequence[ParameterJacobian], mats: Sequence[Array]) -> tuple
     """
     xp = array_module(mats[0])
     first, kinds = jacobians[0], dict.fromkeys(map(type, jacobians))
+    known = all(map(is_original, jacobians))
     if 1 < len(kinds) < len(jacobians):  # those of each kind first
         pairs = [[use for use in zip(jacobians, mats, strict=True) if type(use[0]) is kind] for kind in kinds]
         jacobians, mats = zip(*[tied(*zip(*each, strict=True)) for each in pairs], strict=True)
-    if list(kinds) == [Direct]:
+    if known and list(kinds) == [Direct]:
         return first, sum(mats[1:], mats[0])
-    if all(type(jacobian) is Bias for jacobian in jacobians):
+    if known and list(kinds) == [Bias]:
         rows = [jacobian.rows(mat) for jacobian, mat in zip(jacobians, mats, strict=True)]  # type: ignore[attr-defined]
         return Bias(_rows_of_all), xp.concatenate(rows, axis=2)
-    if list(kinds) == [Swapped]:
+    if known and list(kinds) == [Swapped]:
         matrix, mat = tied([jacobian.matrix for jacobian in jacobians], mats)  # type: ignore[attr-defined]
         return Swapped(matrix), mat  # type: ignore[arg-type]
-    if isinstance(first, Outer) and all(type(jacobian) is Outer for jacobian in jacobians):
+    if known and isinstance(first, Outer) and list(kinds) == [Outer]:
         rows = [jacobian.bias.rows(mat) for jacobian, mat in zip(jacobians, mats, strict=True)]  # type: ignore[attr-defined]
 
         def inputs() -> Array:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gbackprop.array import Array, array_module
+from gbackprop.base.checks import own_methods
 from gbackprop.calculus.jacobian import REDUCTIONS, Bias, Outer, ParameterJacobian, Reduction
 from gbackprop.calculus.own_block import OwnBlock
 
@@ -19,6 +20,9 @@ View = Callable[[ParameterJacobian], ParameterJacobian]
 """A function from a parameter's Jacobian to another."""
 
 Change = Callable[[Array], Array]
+
+PRODUCT = {"per_sample", "split", "joined"}
+"""The methods that give Jᵀ g."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,13 @@ class Swapped(ParameterJacobian):
 def outer_of(jacobian: ParameterJacobian) -> Outer | None:
     """Return the Jacobian of a weight with positions as an `Outer`, or None if it is no such weight."""
     found = getattr(jacobian, "outer", jacobian)
-    return found if isinstance(found, Outer) else None
+    return found if isinstance(found, Outer) and not is_changed(jacobian) else None
+
+
+def is_changed(jacobian: ParameterJacobian) -> bool:
+    """Return whether Jᵀ g is a user's function, so that u and g at positions do not give it."""
+    parts = [part for name in ("bias", "matrix") if (part := getattr(jacobian, name, None)) is not None]
+    return not PRODUCT.isdisjoint(own_methods(jacobian)) or any(map(is_changed, parts))
 
 
 def matrix(jacobian: ParameterJacobian) -> Outer | None:
@@ -117,7 +127,7 @@ def joint(jacobian: ParameterJacobian) -> ParameterJacobian:
 
 def whole(jacobian: ParameterJacobian) -> ParameterJacobian:
     """Take the batch as one sample, with the positions of all: Jᵀ g[v] = Σₙ Jₙᵀ g[v, n], shape (V, 1, *p)."""
-    known = isinstance(jacobian, Outer | Bias) and not isinstance(jacobian, Seen)
+    known = isinstance(jacobian, Outer | Bias) and not isinstance(jacobian, Seen) and not is_changed(jacobian)
     return _changed(jacobian, _positions_of_all, _positions_of_all) if known else Whole(jacobian)
 
 
@@ -227,12 +237,13 @@ def _changed(
 ) -> ParameterJacobian:
     """Return the Jacobian of a weight with other u (G, N, T, I) and other g (V, N, T, O), of a bias with other g.
 
-    One without positions is returned as it is. `entries` says whether the other u are in the order of the parameter's
-    entries.
+    One without positions, or with a Jᵀ g of a user's, is returned as it is. `entries` says whether the other u are in
+    the order of the parameter's entries.
     """
     outer = outer_of(jacobian)
     if outer is None:
-        return Bias(lambda mat: rows(jacobian.rows(mat))) if isinstance(jacobian, Bias) else jacobian
+        known = isinstance(jacobian, Bias) and not is_changed(jacobian)
+        return Bias(lambda mat: rows(jacobian.rows(mat))) if known else jacobian  # type: ignore[attr-defined]
     bias = Bias(lambda mat: rows(outer.bias.rows(mat)))
     if isinstance(outer, Seen):
         return Seen(lambda: inputs(outer.u), bias, outer.axes, outer.groups)

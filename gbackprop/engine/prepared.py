@@ -26,7 +26,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from gbackprop.array import Array, device_of, is_array
-from gbackprop.base.checks import check_batch, is_shipped
+from gbackprop.base.checks import check_batch, is_original, is_shipped
 from gbackprop.base.threads import cpu_count
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.signals import MonteCarlo
@@ -145,14 +145,14 @@ class Calls:
         layers = list(_inside(network, [*leaves, *_layers_of(loss), *chain(*map(_layers_of, quantities))]))
         parts = [*layers, loss, *quantities]
         given = any(isinstance(signal, MonteCarlo) and signal.targets is not None for signal in plan.signals)
-        ours = all(map(is_shipped, parts))
+        ours = all(map(is_original, parts))
         swept = set(map(id, leaves))
         if given or not ours or id(network) in swept:  # it would refer to its own key
             return None
         placing = [layer for layer in _inside(network, []) if id(layer) not in swept]
         if any(_has_array(value) for layer in placing for name, value in vars(layer).items() if name not in READ):
             return None  # its parts were made from these numbers, which may change
-        fields = {**plan.__dict__, "flow": plan.flow, "noise": [], "mc_noise": {}}
+        fields = {**plan.__dict__, "flow": plan.flow, "owned": plan.owned, "noise": [], "mc_noise": {}}
         for name in ("network", "loss", "needs"):
             del fields[name]
         classes = {kind for part in parts for kind in type(part).__mro__}

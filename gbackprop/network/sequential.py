@@ -7,6 +7,7 @@ from typing import Any, overload
 
 import numpy as np
 
+from gbackprop.base.checks import foreign_in, own_methods
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Layer, Nodes
 from gbackprop.network.container import Container, layers_of
@@ -102,7 +103,7 @@ class Sequential(Container):
             yield from layer.named_layers(path)
 
     def place(self, nodes: Nodes, name: str, *sources: int) -> int:
-        plain = type(self) is Sequential and vars(self).keys().isdisjoint(OWN)
+        plain = type(self) is Sequential and vars(self).keys().isdisjoint(OWN) and not foreign_in(Sequential)
         for method in () if plain else _own(self, OWN):
             raise UnsupportedError(
                 f"layer {name or '(the network)'}, {type(self).__name__}: expected a chain of layers, got a "
@@ -115,6 +116,6 @@ class Sequential(Container):
 
 
 def _own(layer: Layer, methods: tuple[str, ...]) -> list[str]:
-    """Return which of the methods are not those of `Sequential`."""
-    ours = Sequential
-    return [name for name in methods if getattr(getattr(layer, name), "__func__", None) is not getattr(ours, name)]
+    """Return which of the methods are not those of `Sequential`, as it ships."""
+    own = own_methods(layer)
+    return [name for name in methods if name in own]

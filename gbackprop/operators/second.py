@@ -17,10 +17,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from gbackprop.array import Array, array_module
-from gbackprop.base.checks import is_shipped
-from gbackprop.calculus.jacobian import Bias
+from gbackprop.base.checks import is_original
 from gbackprop.calculus.layer import Layer, Leaf
-from gbackprop.calculus.mixed import MixedLayer, lacks_mixed, mixed_residual
+from gbackprop.calculus.mixed import MixedLayer, is_added, lacks_mixed, mixed_residual
 from gbackprop.calculus.residual import DiagonalFactors, Factored
 from gbackprop.operators.linearized import Directions, Linearized, Tangents
 
@@ -77,7 +76,7 @@ class SecondOrder:
         """Return whether a parameter is added, so that no input multiplies it."""
         if isinstance(leaf.layer, MixedLayer):
             return leaf.layer.mixed_width(key, leaf.input_shape) == 0
-        return type(self.at.jacobians[leaf.position][key]) is Bias
+        return is_added(self.at.jacobians[leaf.position][key])
 
     # ------------------------------------------------------------------------------------------------ by definition
 
@@ -113,7 +112,7 @@ def lacks_second(leaf: Leaf) -> str | None:
     layer = leaf.layer
     if not leaf.lowest and layer.curvature != "zero" and type(layer).residual is Layer.residual:
         return f"its curvature is {layer.curvature!r}, and it has no residual"
-    if is_shipped(layer) or not leaf.parameters:
+    if is_original(layer) or not leaf.parameters:
         return None
     if not leaf.lowest:
         if len(leaf.sources) > 1:

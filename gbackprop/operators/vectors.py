@@ -118,8 +118,8 @@ class Layout:
         if len(set(counts.values())) != 1:
             raise ValueError(f"{name}: expected the same number K of vectors for each parameter, got {counts}")
         single = None in counts.values()
-        parts = {key: given[key][None] if single else given[key] for key in self.shapes}
-        return self.join(parts).astype(self.like.dtype, copy=False), single
+        cast = {key: given[key].astype(self.like.dtype, copy=False) for key in self.shapes}
+        return self.join({key: value[None] if single else value for key, value in cast.items()}), single
 
 
 def check_numbers(name: str, value: Any, like: Array, finite: bool = True) -> None:

@@ -125,7 +125,7 @@ class Optimizer(Constructed, ABC):
             If the result lacks one of `quantities`.
         TypeError, ValueError
             If its gradient is of another network, on another device or of another dtype, the state is, or a parameter
-            cannot be written to.
+            cannot be written to or has the array of another one.
         NotFiniteError
             If a parameter would no longer be finite.
         """
@@ -170,8 +170,14 @@ class Optimizer(Constructed, ABC):
             )
         if set(result.gradient) != set(parameters):
             raise ValueError(f"step: expected gradients of {list(parameters)}, got {list(result.gradient)}")
+        named: dict[int, str] = {}
         for name, value in parameters.items():
             gradient = result.gradient[name]
+            if (other := named.setdefault(id(value), name)) != name:
+                raise ValueError(
+                    f"step: parameter {name}: expected an array of its own, got that of {other} (for one parameter at "
+                    "two places, a layer at both)"
+                )
             if gradient.shape != value.shape:
                 raise ValueError(f"step: gradient {name}: expected shape {value.shape}, got {gradient.shape}")
             check_same(f"step: gradient {name}", gradient, f"parameter {name}", value)

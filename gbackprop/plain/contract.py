@@ -9,28 +9,29 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, all_finite, array_module, is_array
-from gbackprop.base.checks import is_shipped, unpacked
+from gbackprop.base.checks import SHIPPED, is_ours, unpacked
 from gbackprop.calculus.inputs import noise_of
 from gbackprop.calculus.layer import Layer, Leaf
 from gbackprop.calculus.residual import DiagonalFactors, Factored, FactoredLayer
 
 
 def checked(leaf: Leaf, method: str, made: Any, inputs: Sequence[Array]) -> tuple[Array, Any]:
-    """Return what a layer's forward pass gave, (output, saved); check its kind and shape if the layer does not ship."""
-    if not is_shipped(leaf.layer):
-        where, x = f"{leaf}, {method}", inputs[0]
+    """Return what a layer's forward pass gave, (output, saved); check its kind and shape if that does not ship."""
+    if not (leaf.layer.__module__.startswith(SHIPPED) and is_ours(getattr(leaf.layer, method))):
+        where = f"{leaf}, {method}"
         y, _ = unpacked(where, made)
-        _check_array(where, y, (len(x), *leaf.output_shape), x.dtype if x.dtype.kind == "f" else y.dtype)
+        dtype = inputs[0].dtype if inputs and inputs[0].dtype.kind == "f" else y.dtype
+        _check_array(where, y, (max(map(len, inputs), default=1), *leaf.output_shape), dtype)
     return made
 
 
 def check_contract(leaf: Leaf, inputs: Sequence[Array], training: bool = False) -> Array:
     """Check that a layer does on a few samples what every layer must do, and give its output."""
-    layer, x, before = leaf.layer, inputs[0], [each.copy() for each in inputs]
-    own = training and getattr(layer.forward_training, "__func__", None) is not Layer.forward_training
+    layer, before = leaf.layer, [each.copy() for each in inputs]
+    own = training and inputs and getattr(layer.forward_training, "__func__", None) is not Layer.forward_training
     method = "forward_training" if own else "forward"
-    noise = noise_of(leaf, len(x), np.random.default_rng(0)) if own else None
-    y, saved = checked(leaf, method, layer.forward_training(x, noise) if own else layer.forward(*inputs), inputs)
+    noise = [noise_of(leaf, len(inputs[0]), np.random.default_rng(0))] if own else []
+    y, saved = checked(leaf, method, getattr(layer, method)(*inputs, *noise), inputs)
     if not all(bool((each == same).all()) for each, same in zip(inputs, before, strict=True)):
         raise ValueError(f"{leaf}, {method}: expected an input that is left as it is, got one that is written over")
     if any(each.dtype.kind != "f" for each in inputs):  # indices have no derivatives
@@ -40,7 +41,7 @@ def check_contract(leaf: Leaf, inputs: Sequence[Array], training: bool = False) 
     if layer.curvature not in ("zero", "diagonal", "dense"):
         raise ValueError(f"{leaf}: curvature: expected 'zero', 'diagonal' or 'dense', got {layer.curvature!r}")
     columns = array_module(y).ones((1, *y.shape), dtype=y.dtype)
-    if type(layer).mjp is not Layer.mjp:  # a layer that lacks it was refused before
+    if inputs and type(layer).mjp is not Layer.mjp:  # a layer that lacks it was refused before
         _check_mjp(leaf, layer.mjp(saved, columns), inputs)
     if layer.curvature != "zero" and type(layer).residual is not Layer.residual:
         _check_residual(leaf, layer.residual(saved, columns[0]), inputs)
@@ -49,7 +50,7 @@ def check_contract(leaf: Leaf, inputs: Sequence[Array], training: bool = False) 
         raise ValueError(f"{leaf}, parameter_jacobians: expected {list(shapes)}, got {list(jacobians)}")
     for key, shape in shapes.items():
         each = jacobians[key].per_sample(columns)
-        _check_array(f"{leaf}, per_sample of its {key}", each, (1, len(x), *shape), x.dtype)
+        _check_array(f"{leaf}, per_sample of its {key}", each, (1, len(y), *shape), y.dtype)
     return y
 
 
@@ -59,7 +60,9 @@ def _check_mjp(leaf: Leaf, below: Any, inputs: Sequence[Array]) -> None:
     if not isinstance(parts, tuple) or len(parts) != len(inputs):
         raise TypeError(f"{leaf}, mjp: expected a tuple of {len(inputs)} arrays, one for each input, got {below!r:.80}")
     for part, each in zip(parts, inputs, strict=True):
-        _check_array(f"{leaf}, mjp", part, (1, *each.shape), each.dtype)
+        one = leaf.layer.broadcasts and len(each) == 1  # the sweep adds up the columns of a row that is all samples'
+        shape = (1, *part.shape[1:2], *each.shape[1:]) if one and is_array(part) else (1, *each.shape)
+        _check_array(f"{leaf}, mjp", part, shape, each.dtype)
 
 
 def _check_residual(leaf: Leaf, residual: Any, inputs: Sequence[Array]) -> None:

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import FLOAT_NAMES, FLOATS, Array, asarray, device_of
-from gbackprop.base.checks import SHIPPED, check_batch, check_parameters, generator, shown
+from gbackprop.base.checks import check_batch, check_parameters, check_shape, generator, is_original, shown
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.base.memory import MANY_DRAWS, check_average, check_draws
+from gbackprop.base.names import inside
 from gbackprop.calculus.inputs import check_input, noise_of
 from gbackprop.calculus.jacobian import REDUCTIONS
 from gbackprop.calculus.layer import INPUT, Layer, Leaf, Nodes, leaves_of
@@ -91,6 +92,12 @@ class Plan(Meeting):
         """The sharing of outputs and parameters among layers."""
         return Flow(self.leaves)
 
+    @cached_property
+    def owned(self) -> list[tuple[str, Layer, str, tuple[int, ...]]]:
+        """Name, layer, key and shape of each parameter, of those that are frozen, too."""
+        each = [(leaf, key, (*shape,)) for leaf in self.leaves for key, shape in leaf.layer.parameter_shapes().items()]
+        return [(leaf.parameters.get(key, inside(leaf.name, key)), leaf.layer, key, shape) for leaf, key, shape in each]
+
     def with_batch(self, x: Array, y: Array, rng: int | np.random.Generator | None, first: bool = False) -> Plan:
         """Check the numbers of parameters, `x`, `y` and given targets; return the plan with all draws and with R.
 
@@ -101,15 +108,19 @@ class Plan(Meeting):
         """
         leaves, loss, batch_shape = self.leaves, self.loss, (x.shape[0], *self.leaves[-1].output_shape)
         like = x if self.floats else check_input(leaves, x)
+        for name, layer, key, shape in self.owned:
+            value = layer.drawn[key] if layer.drawn and key in layer.drawn else None
+            if value.__class__ is not np.ndarray or value.shape != shape:  # small calls count function calls
+                check_shape(name, value, shape)
         values = [(leaf.parameters, leaf.layer.parameters) for leaf in leaves if leaf.parameters]
         values = every_value(leaves) if self.wrt is not None else values  # the others are used, too
         check_parameters({name: its.get(key) for names, its in values for key, name in names.items()}, like)
         loss.check_target("y", y, like, batch_shape)
         if first:
             _check_supported(self)
-            if any(not leaf.layer.__module__.startswith(SHIPPED) for leaf in leaves):
+            if not all(is_original(leaf.layer) for leaf in leaves):
                 check_own(leaves, x, self.training, self.needs)
-            if not (own := loss.plain or loss).__module__.startswith(SHIPPED) or "value" in vars(own):
+            if not is_original(loss.plain or loss):
                 check_factor(loss, x.shape[0], y)
             if AVERAGE in self.signals:
                 check_chain(leaves)
@@ -234,4 +245,5 @@ def _lacks(leaf: Leaf, flow: Flow | None, statistic: Statistic) -> str | None:
     if reduction.name in REDUCTIONS and isinstance(layer.kronecker_factors, str):
         return f"{layer.kronecker_factors}{left_out(leaf)}"
     plain = REDUCTIONS.get(reduction.name) == reduction and layer.kronecker_factors is True and not tied
+    plain = plain and is_original(layer)  # another's Jacobians may be of any kind
     return None if plain else lacks_factor(leaf, flow, reduction)

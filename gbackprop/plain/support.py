@@ -7,14 +7,14 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from gbackprop.array import Array
-from gbackprop.base.checks import is_shipped
+from gbackprop.base.checks import is_original, own_methods
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.jacobian import REDUCTIONS, Bias, Outer, ParameterJacobian, Reduction
 from gbackprop.calculus.layer import INPUT, Layer, Leaf
 from gbackprop.calculus.mixed import jacobians_of_zeros, lacks_mixed
 from gbackprop.calculus.signals import RESIDUAL
 from gbackprop.calculus.state import settings_of
-from gbackprop.calculus.views import Swapped, Viewed
+from gbackprop.calculus.views import Swapped, Viewed, outer_of
 from gbackprop.calculus.walk import values_upwards
 from gbackprop.plain.affine import lacks_affinity
 from gbackprop.plain.contract import check_contract
@@ -52,12 +52,19 @@ def _lacks_factor(leaf: Leaf, flow: Flow | None, reduction: Reduction) -> str | 
     for key, jacobian in jacobians_of_zeros(leaf).items():
         if key not in leaf.parameters:
             continue
-        if getattr(type(jacobian), name, base) is base:
+        if getattr(type(jacobian), name, base) is base or _is_of_another(jacobian, reduction):
             return _lacks_reduction(reduction, key)
-        special = tied and name == "input_square" and type(jacobian) not in (Outer, Bias, Swapped)
+        known = type(jacobian) in (Outer, Bias, Swapped) and is_original(jacobian)
+        special = tied and name == "input_square" and not known
         if special and jacobian.input_square() is not None:
             return f"its {key} is used at several places, and its factor A cannot be that of all of them"
     return None
+
+
+def _is_of_another(jacobian: ParameterJacobian, reduction: Reduction) -> bool:
+    """Return whether a factor is that of a weight with positions, and Jᵀ g is a user's, who wrote no factor for it."""
+    weight = isinstance(getattr(jacobian, "outer", jacobian), Outer) and outer_of(jacobian) is None
+    return weight and (isinstance(reduction, Viewed) or reduction.name not in own_methods(jacobian))
 
 
 def _lacks_reduction(reduction: Reduction, key: str) -> str:
@@ -78,7 +85,7 @@ def lacks_residual(leaf: Leaf, flow: Flow | None) -> str | None:
     layer = leaf.layer
     if layer.curvature != "zero" and type(layer).residual is Layer.residual and not leaf.lowest:
         return f"its curvature is {layer.curvature!r}, and it has no residual"
-    if flow is not None and not is_shipped(layer):
+    if flow is not None and not is_original(layer):
         return lacks_mixed(leaf, flow.mixed(leaf))
     return None
 
@@ -89,7 +96,7 @@ def check_own(leaves: Sequence[Leaf], x: Array, training: bool, needs: Sequence[
     A layer with other attributes than at its check is checked again.
     They must be affine in their parameters if a quantity `needs` the residual, and in their inputs where it is mixed.
     """
-    own = [leaf for leaf in leaves if not is_shipped(leaf.layer)]
+    own = [leaf for leaf in leaves if not is_original(leaf.layer)]
     facts = {leaf.position: ("contract", training, leaf.input_shapes, len(x) > 1) for leaf in own}
     _check_once(leaves, x, facts, lambda leaf, inputs: check_contract(leaf, inputs, training))
     for quantity, statistics in needs:
@@ -106,11 +113,11 @@ def check_affine(
     """
 
     def check(leaf: Leaf, inputs: list[Array]) -> None:
-        reason = lacks_affinity(leaf, inputs, together) or lacks_mixed(leaf, mixed(leaf), inputs[0])
+        reason = lacks_affinity(leaf, inputs, together) or lacks_mixed(leaf, mixed(leaf), *inputs[:1])
         if reason is not None:
             raise UnsupportedError(f"{leaf} cannot give {what}: {reason}")
 
-    own = [leaf for leaf in leaves if leaf.parameters and not is_shipped(leaf.layer)]
+    own = [leaf for leaf in leaves if leaf.parameters and not is_original(leaf.layer)]
     _check_once(leaves, x, {leaf.position: ("affine", together, *leaf.parameters, *mixed(leaf)) for leaf in own}, check)
 
 

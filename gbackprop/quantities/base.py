@@ -11,7 +11,7 @@ import functools
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from gbackprop.base.checks import Constructed, is_shipped, own_methods
+from gbackprop.base.checks import Constructed, is_original, is_shipped
 from gbackprop.calculus.jacobian import REDUCTIONS, Reduction
 from gbackprop.calculus.moments import Moments
 from gbackprop.calculus.signals import AVERAGE, Signal
@@ -163,8 +163,7 @@ class Quantity(Constructed):
     def stated(self, name: str) -> Any:
         """Return an attribute; None where a shipped class has it, and a user's class or method may have changed it."""
         own = name in vars(self) or not is_shipped(next(kind for kind in type(self).__mro__ if name in vars(kind)))
-        shipped = is_shipped(self) and all(is_shipped(type(method)) for method in own_methods(self))
-        return getattr(self, name) if own or shipped else None
+        return getattr(self, name) if own or is_original(self) else None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"

@@ -6,6 +6,7 @@ import foreign
 import numpy as np
 import pytest
 from accumulating import DRAWN, EXACT, SIZES, assert_same_bits, network, once, parts, samples, serial
+from common import in_module_of
 
 import gbackprop as gb
 from gbackprop import layers, losses
@@ -194,10 +195,10 @@ def test_code_that_changed_shows_in_the_first_batch(tmp_path, monkeypatch, dtype
     path, net, loss, (x, y) = tmp_path / "state.npz", network(dtype), losses.MSELoss(), samples(dtype)
     batches, plain = parts(x, np.eye(3, dtype=dtype)[y]), getattr(kind, name)
     gb.accumulate(net, loss, batches[:4], q.DiagGGN(), checkpoint=path)
-    monkeypatch.setattr(kind, name, lambda *given: (1.01 * plain(*given)).astype(dtype))
+    monkeypatch.setattr(kind, name, in_module_of(plain, lambda *given: (1.01 * plain(*given)).astype(dtype)))
     with pytest.raises(ValueError, match=f"state.npz: .*: batch 0 has another result now, first in its {place}"):
         gb.accumulate(net, loss, batches, q.DiagGGN(), checkpoint=path)
-    monkeypatch.setattr(kind, name, lambda *given: plain(*given))
+    monkeypatch.setattr(kind, name, in_module_of(plain, lambda *given: plain(*given)))
     gb.accumulate(net, loss, batches, q.DiagGGN(), checkpoint=path)
 
 

@@ -200,7 +200,8 @@ def test_functions_of_users_are_called_each_time(ran, monkeypatch):
             seen.clear()
             for _ in range(3):
                 gb.backward(network, CE, X, Y)
-            assert [type(each) for each in seen] == [np.ndarray] * 3
+            assert len(seen) >= 3  # the layer's checks call it, too
+            assert {type(each) for each in seen} == {np.ndarray}
     assert not ran
 
 

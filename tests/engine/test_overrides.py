@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+from functools import partial
+from types import MethodType
 
 import numpy as np
 import pytest
@@ -161,6 +163,14 @@ def test_a_chain_with_a_function_of_its_own_is_refused(method):
         gb.backward(net, CE, *batch(5, 4, dtype="float32"))
 
 
+def test_a_chain_whose_class_was_assigned_a_function_is_refused(monkeypatch):
+    net, given = chain(layers.Linear(4, 3)), batch(5, 4)
+    gb.backward(net, CE, *given)
+    monkeypatch.setattr(gb.Sequential, "forward", lambda self, x: 1 / 0, raising=False)
+    with pytest.raises(gb.UnsupportedError, match="with a forward of its own"):
+        gb.backward(net, CE, *given)
+
+
 def test_results_are_in_the_order_of_the_parameters():
     net = linear()
     net[0].drawn = dict(reversed(net[0].drawn.items())) | {"buffer": np.zeros(2)}
@@ -257,3 +267,164 @@ def test_an_outer_product_that_is_joined_in_another_way():
     jacobian = gb.operators.Jacobian(net, x)
     dense = jacobian @ np.eye(jacobian.shape[1])
     np.testing.assert_allclose(gb.spectra.ntk(net, x).reshape(8, 8), dense @ dense.T, atol=1e-12)
+
+
+class Shifted(layers.Linear):
+    """y = W x + 2 b."""
+
+    def forward(self, x):
+        return x @ self.parameters["weight"].T + 2 * self.parameters["bias"], x
+
+    def parameter_jacobians(self, saved):
+        found = super().parameter_jacobians(saved)
+        return found | {"bias": self.doubled(found["bias"])}
+
+    def doubled(self, bias):
+        class Doubled(layers.Bias):
+            def per_sample(self, mat):
+                return 2 * super().per_sample(mat)
+
+        return Doubled(bias.rows)
+
+
+class ShiftedByObject(Shifted):
+    def doubled(self, bias):
+        own = layers.Bias(bias.rows)
+        own.per_sample = lambda mat: 2 * bias.per_sample(mat)
+        return own
+
+
+@pytest.mark.parametrize("kind", [Shifted, ShiftedByObject])
+def test_a_bias_with_a_product_of_its_own_at_two_places(kind):
+    layer, (x, y) = kind(4, 4), batch(5, 4)
+    net = chain(layer, layers.Tanh(), layer, layers.Linear(4, 3))
+    found, bias = both(net, CE, x, y, q.DiagHessian()).gradient["0.bias"], layer.parameters["bias"]
+    for i, step in enumerate(1e-6 * np.eye(4)):
+        sides = [CE.value(net(x), y) for layer.parameters["bias"] in (bias + step, bias - step)]
+        np.testing.assert_allclose((sides[0] - sides[1]) / 2e-6, found[i], rtol=1e-6)
+
+
+@pytest.mark.parametrize("sharing", ["bias", "reduce", "expand"])
+@pytest.mark.parametrize("kind", [Shifted, ShiftedByObject])
+def test_the_factor_of_a_bias_with_a_product_of_its_own(kind, sharing):
+    net, plain = (chain(each(4, 5), layers.Tanh(), layers.Linear(5, 3)) for each in (kind, layers.Linear))
+    (x, y), kfac = batch(5, 4), q.KFAC(fisher="exact", sharing=sharing)
+    for name, value in net.parameters.items():
+        plain.parameters[name][...] = 2 * value if name == "0.bias" else value
+    want = gb.backward(plain, CE, x, y, kfac)[kfac]["0.bias"].B
+    np.testing.assert_allclose(both(net, CE, x, y, kfac)[kfac]["0.bias"].B, 4 * want, rtol=1e-12)
+
+
+MASK = np.array([[1.0, 0, 1, 0], [0, 1, 1, 0], [1, 1, 0, 1]])
+
+
+class Masked(layers.Outer):
+    def per_sample(self, mat):
+        return super().per_sample(mat) * MASK
+
+
+class WithFactors(Masked):
+    """One whose factors are its own business."""
+
+    def kronecker(self, mat, sign=None):
+        return np.eye(3)
+
+    def input_square(self):
+        return np.eye(4)
+
+
+class MaskedLinear(layers.Linear):
+    jacobian_kind = Masked
+
+    def forward(self, x):
+        return x @ (self.parameters["weight"] * MASK).T + self.parameters["bias"], x
+
+    def mjp(self, saved, mat):
+        return mat @ (self.parameters["weight"] * MASK)
+
+    def parameter_jacobians(self, saved):
+        found = super().parameter_jacobians(saved)
+        if self.jacobian_kind is None:
+            plain = copy.copy(found["weight"])
+            found["weight"].per_sample = lambda mat: plain.per_sample(mat) * MASK
+        else:
+            found["weight"].__class__ = self.jacobian_kind
+        return found
+
+
+OF_FACTORS = [*[q.KFAC(fisher="exact", sharing=each) for each in ("bias", "expand", "reduce")], q.KFLR(), q.KFRA(),
+              q.EKFAC(fisher="exact"), q.NearestKronecker()]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [Masked, None])
+@pytest.mark.parametrize("asked", OF_FACTORS, ids=repr)
+def test_a_weight_with_a_product_of_its_own_has_no_kronecker_factors(kind, asked):
+    layer, (x, y) = MaskedLinear(4, 3), batch(5, 4)
+    layer.jacobian_kind = kind
+    found = both(chain(layer), CE, x, y, q.DiagGGN())
+    assert np.count_nonzero(found["diag_ggn"]["0.weight"]) == MASK.sum()
+    with pytest.raises(gb.UnsupportedError, match="its weight has no Kronecker factors"):
+        gb.backward(chain(layer), CE, x, y, asked)
+
+
+def test_a_weight_with_a_product_and_factors_of_its_own():
+    layer, (x, y), kfac = MaskedLinear(4, 3), batch(5, 4), q.KFAC(fisher="exact")
+    layer.jacobian_kind = WithFactors
+    block = both(chain(layer), CE, x, y, kfac)[kfac]["0.weight"]
+    np.testing.assert_allclose(block.A, np.eye(4) / 5)
+    np.testing.assert_allclose(block.B, np.eye(3))
+
+
+class OfSquares(layers.ParameterJacobian):
+    """That of the weight W in y = (W * W) x."""
+
+    def __init__(self, layer, u):
+        self.layer, self.u = layer, u
+
+    def per_sample(self, mat):
+        return 2 * self.layer.parameters["weight"] * mat[..., :, None] * self.u[:, None]
+
+
+SQUARED = {
+    "forward": lambda self, x: (x @ (self.parameters["weight"] ** 2).T, x),
+    "mjp": lambda self, saved, mat: mat @ self.parameters["weight"] ** 2,
+    "jmp": lambda self, saved, mat: mat @ (self.parameters["weight"] ** 2).T,
+    "parameter_jacobians": lambda self, saved: {"weight": OfSquares(self, saved)},
+}
+"""Methods of a layer that is not affine in its weight."""
+
+
+def assign(how, layer, methods, monkeypatch):
+    for name, function in methods.items():
+        target, method = (type(layer), function) if how == "class" else (layer, MethodType(function, layer))
+        if how == "closure":
+            method = partial(function, layer)
+        monkeypatch.setattr(target, name, method, raising=False)
+
+
+@pytest.mark.parametrize("how", ["class", "object", "closure"])
+def test_a_shipped_layer_with_methods_of_its_own_is_tested_as_a_users_is(how, monkeypatch):
+    layer, (x, y) = layers.Linear(4, 3, bias=False), batch(5, 4)
+    net = chain(layer, layers.Tanh())
+    gb.backward(net, CE, x, y, q.DiagHessian())
+    assign(how, layer, SQUARED, monkeypatch)
+    reason = "its forward is no method" if how == "closure" else "it is not affine in its parameter weight"
+    for call in (gb.backward, gb.reference):
+        with pytest.raises(gb.UnsupportedError, match=f"cannot give DiagHessian: {reason}"):
+            call(net, CE, x, y, q.DiagHessian())
+        call(net, CE, x, y, q.DiagGGN())
+    with pytest.raises(gb.UnsupportedError, match=f"cannot give Hessian: {reason}"):
+        gb.operators.Hessian(net, CE, (x, y))
+
+
+@pytest.mark.parametrize("how", ["class", "object", "closure"])
+def test_a_shipped_layer_with_a_forward_of_its_own_keeps_the_shapes(how, monkeypatch):
+    layer, (x, y) = layers.Sigmoid(), batch(5, 4, classes=4)
+    net = chain(layers.Linear(4, 4), layer)
+    before = gb.backward(net, CE, x, y).loss
+    with monkeypatch.context() as patch:
+        assign(how, layer, {"forward": lambda self, x: (x.mean(0, keepdims=True), x)}, patch)
+        for call in (gb.backward, gb.reference, lambda net, *given: net(x)):
+            with pytest.raises(ValueError, match=r"layer 1, Sigmoid\(\), forward: expected shape \(5, 4\)"):
+                call(net, CE, x, y)
+    assert gb.backward(net, CE, x, y).loss == before

@@ -1,5 +1,6 @@
 """Bad arguments of a call: an error that names what was expected and what came, before anything is computed."""
 
+import re
 import types
 
 import numpy as np
@@ -142,6 +143,36 @@ def test_calling_a_network_checks_its_input(x):
 @pytest.mark.parametrize(("output", "words"), [(X.tolist(), ["list"]), (Y, ["int64"]), (X.astype("f4"), ["float32"])])
 def test_calling_a_loss_checks_both(output, words):
     refuse(TypeError, words, lambda: MSE(output, X))
+
+
+@pytest.mark.parametrize("call", [gb.backward, gb.reference, lambda network, *given: network(given[1])])
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [(np.zeros(shape), ["parameter 0.bias", "(4,)", str(shape)]) for shape in ((1,), (), (N, 4), (1, 4))]
+    + [([0.0] * 4, ["parameter 0.bias", "array", "list"])],
+    ids=str,
+)
+def test_a_parameter_of_another_shape_that_broadcasts(call, frozen, value, words):
+    network = gb.Sequential(layers.Linear(3, 4), layers.Linear(4, 2), rng=0, dtype="float64")
+    network.freeze(*["0.bias"] * frozen)
+    for _ in range(2):
+        call(network, CE, X, Y)
+    network[0].parameters["bias"] = value
+    with pytest.raises((TypeError, ValueError)) as caught:
+        call(network, CE, X, Y)
+    assert all(word in str(caught.value) for word in words)
+
+
+@pytest.mark.parametrize("shape", [(1,), (), (N, 3)])
+def test_a_draw_of_another_shape(shape):
+    class Wrong(layers.PReLU):
+        def draw(self, rng):
+            return {"weight": np.ones(shape)}
+
+    network = gb.Sequential(layers.Linear(3, 3), Wrong(3), rng=0, dtype="float64")
+    with pytest.raises(ValueError, match=re.escape(f"parameter 1.weight: expected shape (3,), got {shape}")):
+        gb.backward(network, CE, X, Y)
 
 
 def test_parameters_of_two_dtypes():

@@ -12,6 +12,11 @@ FUNCTIONS = {  # of the parameter, with their derivatives
     "sin p": (np.sin, np.cos),
     "√p": (np.sqrt, lambda p: 0.5 / np.sqrt(p)),
     "log p": (np.log, lambda p: 1 / p),
+    "elu p + 1": (lambda p: np.where(p > 0, p + 1, np.exp(np.minimum(p, 0))), lambda p: np.exp(np.minimum(p, 0))),
+    "elu(5 - p)": (  # affine near the parameters that are drawn
+        lambda p: np.where(p < 5, 5 - p, np.exp(5 - p) - 1),
+        lambda p: np.where(p < 5, -1.0, -np.exp(5 - p)).astype(p.dtype),
+    ),
     "√(2 - p)": (lambda p: np.sqrt(2 - p), lambda p: -0.5 / np.sqrt(2 - p)),  # NaN at other values
 }
 AFFINE = ("p", "2 p - 1")

@@ -25,11 +25,22 @@ def smoothed():
     return losses.CrossEntropyLoss(label_smoothing=0.1)
 
 
+def with_values_of_its_own():
+    loss, plain = losses.CrossEntropyLoss(), losses.CrossEntropyLoss()
+    loss.values = lambda output, target: 3 * plain.values(output, target)
+    return loss
+
+
 WRONG = {
     "a layer": (lambda: made(layers.Linear(3, 2)), TypeError, r"network: expected a network .*got Linear\(3, 2\)"),
     "no loss": (lambda: made(loss="mse"), TypeError, "loss: expected a Loss, got 'mse'"),
     "no likelihood": (lambda: made(loss=losses.HuberLoss()), ValueError, "loss: .*known likelihood.*got HuberLoss"),
     "a user's": (lambda: made(loss=type("Mine", (losses.MSELoss,), {})()), ValueError, "known likelihood.*got Mine"),
+    "values of its own": (
+        lambda: made(loss=with_values_of_its_own()),
+        ValueError,
+        r"known likelihood.*got CrossEntropyLoss\('mean'\) with values of its own",
+    ),
     "smoothing": (lambda: made(loss=smoothed()), ValueError, "loss: .*without weights.*label_smoothing=0.1"),
     "structure": (
         lambda: made(structure="kfac"),
@@ -121,6 +132,13 @@ def test_wrong_arguments(case):
     call, kind, message = WRONG[case]
     with pytest.raises(kind, match=message):
         call()
+
+
+def test_a_loss_whose_class_was_assigned_a_method(monkeypatch):
+    made()
+    monkeypatch.setattr(losses.CrossEntropyLoss, "hessian_sqrt", lambda *given: 1 / 0)
+    with pytest.raises(ValueError, match=r"known likelihood.* with hessian_sqrt of its own"):
+        made()
 
 
 def test_a_joint_covariance_that_is_too_large(monkeypatch):

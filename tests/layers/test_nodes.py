@@ -4,7 +4,7 @@ import copy
 
 import numpy as np
 import pytest
-from common import one_in
+from common import in_module_of, one_in
 from programs import drawn_program
 
 import gbackprop as gb
@@ -141,9 +141,20 @@ def test_what_depends_on_parameters_alone_has_one_row(monkeypatch):
         rows.append((self.name, len(a), len(b)))
         return whole(self, a, b)
 
-    monkeypatch.setattr(type(matrix), "forward", watched)
+    monkeypatch.setattr(type(matrix), "forward", in_module_of(whole, watched))
     gb.backward(network, loss, x, y)
     assert rows == [("multiply", 1, 1), ("multiply", 1, 1), ("matmul", 4, 1)]
+
+
+def test_a_parameter_with_a_function_of_its_own(monkeypatch):
+    network, loss, x, y = problem("weight norm")
+    want = gb.backward(network, loss, x, y, q.DiagGGN())
+    plain = layers.Parameter.forward
+    monkeypatch.setattr(layers.Parameter, "forward", lambda self, *given: plain(self, *given))
+    found = gb.backward(network, loss, x, y, q.DiagGGN())
+    for name, value in want.gradient.items():
+        np.testing.assert_array_equal(found.gradient[name], value)
+        np.testing.assert_allclose(found["diag_ggn"][name], want["diag_ggn"][name], rtol=1e-12)
 
 
 def test_names_are_those_of_the_nodes():

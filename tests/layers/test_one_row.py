@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from common import in_module_of
 
 import gbackprop as gb
 from gbackprop import layers, losses, operators
@@ -77,7 +78,8 @@ def rows(monkeypatch):
 
     for kind in kinds:
         for method in found:
-            monkeypatch.setattr(kind, method, watched(method, getattr(kind, method)))
+            plain = getattr(kind, method)
+            monkeypatch.setattr(kind, method, in_module_of(plain, watched(method, plain)))
     return found
 
 

@@ -71,6 +71,18 @@ def test_an_r_of_which_merged_batches_would_have_another_is_refused(name, weight
             gb.operators.GGN(network, loss, [(x[:2], NUMBERS[:2]), (x[2:], NUMBERS[2:])])
 
 
+@pytest.mark.parametrize("weights", [None, np.ones(4)])
+@pytest.mark.parametrize("target", [losses.MSELoss(), losses.MSELoss])
+def test_an_r_that_is_assigned_is_checked_as_that_of_a_subclass(target, weights, monkeypatch):
+    network, x = gb.Sequential(layers.Linear(2, 3), rng=0, dtype="float64"), RNG.standard_normal((4, 2))
+    loss = losses.MSELoss() if target is losses.MSELoss else target
+    gb.backward(network, loss, x, NUMBERS, sample_weight=weights)
+    monkeypatch.setattr(target, "factor", lambda *given: 1 / (given[-2] - 1), raising=False)
+    for call in (gb.backward, gb.reference):
+        with pytest.raises(ValueError, match=r"^MSELoss\.factor: expected 1/N"):
+            call(network, loss, x, NUMBERS, sample_weight=weights)
+
+
 @pytest.mark.parametrize("counted", [[5], [4, 5], [0, 3], range(6), []])
 def test_an_r_of_at_most_1_is_taken_wherever_the_targets_that_count_are(counted):
     def factor(self, batch, target):

@@ -53,6 +53,18 @@ def flat(values):
 
 
 @SYMMETRIC
+def test_dictionaries_of_two_dtypes_are_read_in_the_networks(name):
+    net = network()
+    operator = make(name, net)
+    given = {key: value + 1 / 3 for key, value in net.parameters.items()}
+    first = next(iter(given))
+    given[first] = given[first].astype("float32")
+    want = operator @ {key: value.astype("float64") for key, value in given.items()}
+    for key, value in (operator @ given).items():
+        np.testing.assert_array_equal(value, want[key])
+
+
+@SYMMETRIC
 def test_vectors_matrices_and_dictionaries(name):
     net = network()
     operator, shapes = make(name, net), {key: value.shape for key, value in net.parameters.items()}

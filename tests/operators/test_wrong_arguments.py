@@ -241,6 +241,16 @@ CHANGES = {
 }
 
 
+def test_a_layer_of_another_class_is_another_operator():
+    net = gb.Sequential(layers.Linear(3, 2), layers.Sigmoid(), rng=0, dtype="float64")
+    operator = ops.GGN(net, losses.MSELoss(), (X, X[:, :2].copy()))
+    v = np.ones(operator.shape[1])
+    operator @ v
+    net[1].__class__ = layers.Tanh
+    with pytest.raises(ValueError, match=r"^layer 1, Tanh.*: expected all parameters and options as they were"):
+        operator @ v
+
+
 @pytest.mark.parametrize("kind", [ops.GGN, ops.Hessian, ops.Fisher, ops.EmpiricalFisher, ops.Jacobian])
 @pytest.mark.parametrize(("change", "name"), CHANGES.values(), ids=CHANGES)
 def test_a_network_or_loss_that_changes_is_another_operator(kind, change, name, monkeypatch):

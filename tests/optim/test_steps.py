@@ -107,6 +107,14 @@ def test_a_parameter_that_cannot_be_written_to():
     fails_and_changes_nothing(net, optimizer, sweep(net, optimizer), ValueError, message)
 
 
+def test_one_array_as_two_parameters():
+    net = gb.Sequential(layers.Linear(4, 4), layers.Tanh(), layers.Linear(4, 4), rng=0, dtype="float64")
+    optimizer = optim.SGD(net, 0.1)
+    net[2].parameters["weight"] = net[0].parameters["weight"]
+    message = "step: parameter 2.weight: expected an array of its own, got that of 0.weight"
+    fails_and_changes_nothing(net, optimizer, sweep(net, optimizer), ValueError, message)
+
+
 def test_parameters_without_axes_are_stepped():
     class ScaleAll(layers.Layer):
         """y = w x with one number w."""

@@ -198,6 +198,7 @@ class Walk:
 
     def _object(self, value: Any) -> Iterator[bytes]:
         kind = type(value)
+        self.fields.append((value, ("__class__",), [kind]))
         yield self.token(kind)
         own = getattr(value, "__dict__", None)
         if kind not in self.layouts:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gbackprop.array import Array, array_module, like, on_device_of
-from gbackprop.base.checks import shown
+from gbackprop.base.checks import own_methods, shown
 from gbackprop.layers.elementwise.activation import sigmoid
 from gbackprop.losses import BCEWithLogitsLoss, CrossEntropyLoss, Loss, MSELoss
 from gbackprop.losses.cross_entropy import exponentials
@@ -37,9 +37,10 @@ def check_loss(loss: Any) -> None:
     """Check that a loss is c times a negative log-likelihood that is known here, up to a constant."""
     if not isinstance(loss, Loss):
         raise TypeError(f"loss: expected a Loss, got {shown(loss)}")
-    if type(loss) not in LIKELIHOODS:
-        names = ", ".join(kind.__name__ for kind in LIKELIHOODS)
-        raise ValueError(f"loss: expected one with a known likelihood, one of {names}, got {loss!r}")
+    own = ", ".join(own_methods(loss))
+    if type(loss) not in LIKELIHOODS or own:
+        names, got = ", ".join(kind.__name__ for kind in LIKELIHOODS), f"{loss!r}{own and f' with {own} of its own'}"
+        raise ValueError(f"loss: expected one with a known likelihood, one of {names}, got {got}")
     if loss.weighted:
         raise ValueError(
             f"loss: expected one without weights, ignored labels and smoothing, which no likelihood has, got {loss!r}"

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import FunctionType
 from typing import Any
 
 import numpy as np
 
 from gbackprop.array import Array, all_finite
-from gbackprop.base.checks import SHIPPED, is_shipped, own_methods
+from gbackprop.base.checks import foreign_in, is_shipped, own_methods
 from gbackprop.base.threads import NO_CONTEXT, one_blas_thread
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.state import changed_class
@@ -136,8 +135,8 @@ def write_call(call: Execution, result: Result, layers: Sequence[Layer]) -> Writ
         return None  # R may depend on targets that have weights
     parts = [plan.network, *layers, plan.loss, *[each for each, _ in plan.needs]]
     kinds = {kind for part in parts for kind in type(part).__mro__ if is_shipped(kind)} | _jacobians(call)
-    methods, functions = [value for kind in kinds for value in vars(kind).values()], Functions(kinds)
-    if any(map(own_methods, parts)) or not all(map(_is_ours, methods)) or functions.foreign:
+    functions = Functions(kinds)
+    if any(map(own_methods, parts)) or any(map(foreign_in, kinds)) or functions.foreign:
         return None
     try:
         (text, scope), again = (recorded(call, layers, np.random.default_rng(seed)) for seed in (0, 1))
@@ -154,14 +153,6 @@ def write_call(call: Execution, result: Result, layers: Sequence[Layer]) -> Writ
 
 def _jacobians(call: Execution) -> set[type]:
     return {kind for of, *_ in call.known.jacobians for kind in of.__mro__ if is_shipped(kind)}
-
-
-def _is_ours(value: Any) -> bool:
-    """Return whether an attribute of a class is no function of somebody else's, whatever name that bears."""
-    function = getattr(value, "__func__", getattr(value, "fget", value))
-    if isinstance(function, FunctionType):
-        return str(function.__globals__["__name__"]).startswith(SHIPPED)
-    return isinstance(function, type) or not callable(function)
 
 
 def _same(one: Any, other: Any) -> bool:
