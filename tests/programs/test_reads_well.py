@@ -181,6 +181,18 @@ def test_r_changes_no_dtype():
     assert 2 * single.cost().written == double.cost().written
 
 
+@pytest.mark.parametrize("asked", [(q.DiagGGN(), q.BatchGrad(coupled=True)), (q.BatchGrad(coupled=True), q.DiagGGN())])
+def test_the_columns_of_each_signal_are_computed_below_its_formula(asked):
+    """Also those of single samples, where samples meet."""
+    inner = [layers.Linear(5, 4), layers.BatchNorm1d(4), layers.Linear(4, 3)]
+    lines = written(3, 3, *asked, inner=inner, training=True).source.splitlines()
+    titles = {"g_2": "gradient", "S_2": "exact", "g_each_2": "samples"}
+    for letter, signal in titles.items():
+        (at,) = (i for i, line in enumerate(lines) if line.startswith(f"    {letter} = "))
+        title = next(line for line in reversed(lines[:at]) if re.match(r"    # [A-Z]\w+, ", line))
+        assert title.startswith(f"    # Loss, {signal}: ")
+
+
 def test_sums_of_what_several_layers_carry_are_not_appended():
     nodes = {"a": (layers.Linear(5, 4), "input"), "b": (layers.Tanh(), "a"), "sum": (layers.Add(), "a", "b")}
     net = gb.Graph(nodes | {"y": (layers.Linear(4, 3), "sum")}, rng=0, dtype="float64")

@@ -188,8 +188,7 @@ class Sections(AtLoss):
         return signals
 
     def loss_columns(self, signal: Any, output: Any, target: Any) -> Any:
-        if signal.name in STARTS and signal not in (AVERAGE, RESIDUAL):
-            self.recording.tape.section = Section("loss", signal.name)
+        self.recording.tape.section = Section("loss", signal.name)
         return super().loss_columns(signal, output, target)
 
     def extract(self, leaf: Leaf, saved: Any, signals: Signals) -> None:
