@@ -12,6 +12,8 @@ from gbackprop import Sequential, layers, losses
 from gbackprop.testing import check_layer, check_loss
 from gbackprop.testing.cases.loss_rows import targets
 from gbackprop.testing.estimates import _total
+from gbackprop.testing.claims import NotGivenError
+from gbackprop.testing.networks import _signals
 from gbackprop.testing.report import Row
 from gbackprop.testing.samples import near
 from gbackprop.testing.setting import CheckedNetwork
@@ -172,3 +174,12 @@ def test_a_row_gives_the_error_in_words_where_numbers_were_compared():
 def test_a_tuple_of_one_batch_is_that_batch():
     for layer, x in ((layers.Conv1d(2, 3, 2), RNG.standard_normal((3, 2, 5))), (layers.Linear(4, 2), X)):
         assert check_layer(layer, (x,), 0).rows == check_layer(layer, x, 0).rows
+
+
+def test_what_is_too_large_for_dense_matrices_is_not_given():
+    net = Sequential(layers.Linear(2, 600), layers.Linear(600, 1), rng=0)
+    setting = CheckedNetwork.of(net, losses.MSELoss(), np.ones((1, 2)), np.ones((1, 1)), np.random.default_rng(0))
+    with pytest.raises(NotGivenError, match="2401 parameters are too many for dense Jacobians"):
+        setting.oracle
+    with pytest.raises(NotGivenError, match="600 features are too many for dense matrices"):
+        _signals(setting, [])
