@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import FLOAT_NAMES, FLOATS, Array, asarray, device_of
-from gbackprop.base.checks import SHIPPED, check_batch, check_parameters, generator, shown
+from gbackprop.base.checks import SHIPPED, check_batch, check_parameters, generator, is_shipped, shown
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.base.memory import MANY_DRAWS, check_average, check_draws
 from gbackprop.calculus.inputs import check_input, noise_of
@@ -233,5 +233,6 @@ def _lacks(leaf: Leaf, flow: Flow | None, statistic: Statistic) -> str | None:
     tied = flow is not None and any(flow.uses[name] > 1 for name in leaf.parameters.values())
     if reduction.name in REDUCTIONS and isinstance(layer.kronecker_factors, str):
         return f"{layer.kronecker_factors}{left_out(leaf)}"
-    plain = REDUCTIONS.get(reduction.name) == reduction and layer.kronecker_factors is True and not tied
+    known = layer.kronecker_factors is True and is_shipped(layer)  # a subclass may have further parameters
+    plain = REDUCTIONS.get(reduction.name) == reduction and known and not tied
     return None if plain else lacks_factor(leaf, flow, reduction)

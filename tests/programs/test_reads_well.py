@@ -110,6 +110,14 @@ def test_moves_fold_and_nothing_is_done_twice():
     assert len(right) == len(set(right))
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_no_axis_of_size_one_is_carried_along_to_be_taken_off_again(groups):
+    net = gb.Sequential(layers.Conv2d(2, 4, 2, groups=groups), rng=0, dtype="float64")
+    x = np.random.default_rng(0).standard_normal((3, 2, 3, 4))
+    source = gb.program(net, losses.MSELoss(), x, np.zeros((3, 4, 2, 3))).source
+    assert re.findall(r"\[[:, ]*: 0\]|\[(?::, )+0\]", source) == []
+
+
 def test_what_is_folded_is_recorded_too():
     first, second = written(6, 3, *EVERYTHING), written(6, 3, *EVERYTHING, fold=False)
     assert len(statements(first)) < 0.4 * len(statements(second))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from time import perf_counter, process_time
 
 WAITING = 4.0
@@ -17,9 +18,11 @@ class Deadline:
     A machine that does something else, too, finds the same; a method that waits comes to an end.
     """
 
+    late: bool  # at the last look
+
     def __init__(self, seconds: float) -> None:
         self.ends = process_time() + seconds, perf_counter() + WAITING * seconds
-        self.looked, self.late = 0.0, False
+        self.looked = -inf
 
     @property
     def passed(self) -> bool:
