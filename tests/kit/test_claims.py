@@ -183,3 +183,43 @@ def test_what_is_too_large_for_dense_matrices_is_not_given():
         setting.oracle
     with pytest.raises(NotGivenError, match="600 features are too many for dense matrices"):
         _signals(setting, [])
+
+
+class Bent(layers.Layer):
+    """y = x ∘ max(p, 0), of which a parameter stands at the kink."""
+
+    def __init__(self, slope):
+        self.slope = slope
+
+    def output_shape(self, shape):
+        return shape
+
+    def parameter_shapes(self):
+        return {"p": (3,)}
+
+    def draw(self, rng):
+        return {"p": np.array([-1.0, 0.0, 1.0])}
+
+    def forward(self, x):
+        p = self.parameters["p"]
+        return x * (p * (p.real > 0)), x
+
+    def jmp(self, saved, mat):
+        return mat * np.maximum(self.parameters["p"], 0)
+
+    mjp = jmp
+
+    def parameter_jacobians(self, saved):
+        class Own(layers.ParameterJacobian):
+            def per_sample(jacobian, mat):
+                p = self.parameters["p"]
+                return mat * saved * np.where(p == 0, self.slope, p > 0).astype(mat.dtype)
+
+        return {"p": Own()}
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.3, 1.0])
+def test_at_a_kink_in_a_parameter_any_slope_is_as_good(slope):
+    layer = Sequential(Bent(slope), rng=0, dtype="float64")[0]
+    rows = check_layer(layer, np.array([[1.0, 2.0, 3.0], [-1.0, 0.5, 2.0]])).rows
+    assert [(row.method, row.claim) for row in rows if row.method == "p.per_sample" and row.failed] == []

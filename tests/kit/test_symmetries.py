@@ -19,6 +19,7 @@ from gbackprop.calculus.signals import GRADIENT
 from gbackprop.engine.forms import linear as linear_forms
 from gbackprop.testing import check_symmetries
 from gbackprop.testing.cases import NETWORKS
+from gbackprop.testing.claims import _compared
 from gbackprop.testing.symmetries import Noise
 from gbackprop.testing.symmetries_posed import Rewritten
 from gbackprop.testing.symmetries_table import SYMMETRIES
@@ -222,6 +223,16 @@ def test_a_loss_of_bits_is_written_as_one_of_classes_whatever_the_shape_of_the_o
 
 ENTRIES = np.ones(1000)
 ENTRIES[:2] = 1.01, 0.9905  # as a whole they are nearly right
+
+
+@pytest.mark.parametrize("size", [1e-12, 1.0, 1e12])
+def test_what_is_off_is_found_whatever_the_unit_of_the_numbers(size):
+    quantity, noise = q.BatchGrad(), object.__new__(Noise)
+    noise.eps, noise.tolerance, noise.found = 1e-16, 1e-10, {id(quantity): {"w": np.zeros(2)}}
+    want = size * np.arange(1.0, 5.0)
+    for off in (1e-9 * size, 1.0 * size):
+        sides = {"w": want + [0, off, 0, 0]}, {"w": want}
+        assert _compared(noise.compared(quantity, sides, "the same before"), None)["verdict"] == "FAILED"
 
 
 @pytest.mark.parametrize(("moves", "got"), [((0.0, 0.0), ENTRIES), ((0.1, 0.0), 1.0001 * np.ones(1000))])
