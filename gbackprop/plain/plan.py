@@ -233,6 +233,5 @@ def _lacks(leaf: Leaf, flow: Flow | None, statistic: Statistic) -> str | None:
     tied = flow is not None and any(flow.uses[name] > 1 for name in leaf.parameters.values())
     if reduction.name in REDUCTIONS and isinstance(layer.kronecker_factors, str):
         return f"{layer.kronecker_factors}{left_out(leaf)}"
-    known = layer.kronecker_factors is True and is_shipped(layer)  # a subclass may have further parameters
-    plain = REDUCTIONS.get(reduction.name) == reduction and known and not tied
-    return None if plain else lacks_factor(leaf, flow, reduction)
+    known = layer.kronecker_factors is True and is_shipped(layer) and not tied  # a subclass may have more parameters
+    return None if known and REDUCTIONS.get(reduction.name) == reduction else lacks_factor(leaf, flow, reduction)

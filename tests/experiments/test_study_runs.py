@@ -404,9 +404,9 @@ def test_a_study_at_work_is_no_other_process_s_to_take_up(owner, tmp_path):
     with Store(path) as store:
         if owner:
             store.write_note("owner", owner)
-    with alone(path):
-        with pytest.raises(StoreError, match=rf"another study works on it \({owner or 'another process'}\): wait"):
-            run(tmp_path)
+    words = rf"another study works on it \({owner or 'another process'}\): wait"
+    with alone(path), pytest.raises(StoreError, match=words):
+        run(tmp_path)
     assert run(tmp_path)[0].done == 5
 
 

@@ -11,8 +11,8 @@ import pytest
 from gbackprop import Sequential, layers, losses
 from gbackprop.testing import check_layer, check_loss
 from gbackprop.testing.cases.loss_rows import targets
-from gbackprop.testing.estimates import _total
 from gbackprop.testing.claims import NotGivenError
+from gbackprop.testing.estimates import _total
 from gbackprop.testing.networks import _signals
 from gbackprop.testing.report import Row
 from gbackprop.testing.samples import near
@@ -180,7 +180,7 @@ def test_what_is_too_large_for_dense_matrices_is_not_given():
     net = Sequential(layers.Linear(2, 600), layers.Linear(600, 1), rng=0)
     setting = CheckedNetwork.of(net, losses.MSELoss(), np.ones((1, 2)), np.ones((1, 1)), np.random.default_rng(0))
     with pytest.raises(NotGivenError, match="2401 parameters are too many for dense Jacobians"):
-        setting.oracle
+        setting.defined(lambda parts: {})
     with pytest.raises(NotGivenError, match="600 features are too many for dense matrices"):
         _signals(setting, [])
 

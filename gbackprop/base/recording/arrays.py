@@ -300,10 +300,8 @@ def tape_of(args: Any) -> Tape:
     """Return the tape of the arrays in arguments, all of which must be of this call."""
     tapes = [each.tape for each in recorded_in(args)]
     if any(tape is not tapes[0] or not tape.open for tape in tapes):
-        for tape in tapes:
-            if tape.open:
-                tape.refuse(LeakedArrayError, LEAKED)
-        raise LeakedArrayError(f"{user_line()}: {LEAKED}")
+        tape = next((tape for tape in tapes if tape.open), Tape(Recorded))
+        tape.refuse(LeakedArrayError, LEAKED)
     return tapes[0]
 
 
@@ -361,8 +359,7 @@ def record(call_it: Callable[[dict[str, Recorded]], Any], leaves: Mapping[str, n
         result = call_it(given)
         if tape.refused is not None:  # the function went on after an error
             raise tape.refused
-        if isinstance(result, Recorded) and result.tape is not tape:
-            tape.refuse(LeakedArrayError, LEAKED)
+        tape_of([result, *given.values()])
         return tape, Ref(result.current()) if isinstance(result, Recorded) else result
     except Exception:
         if tape.refused is not None:

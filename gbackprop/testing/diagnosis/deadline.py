@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import inf
 from time import perf_counter, process_time
 
 WAITING = 4.0
@@ -18,11 +17,9 @@ class Deadline:
     A machine that does something else, too, finds the same; a method that waits comes to an end.
     """
 
-    late: bool  # at the last look
-
     def __init__(self, seconds: float) -> None:
         self.ends = process_time() + seconds, perf_counter() + WAITING * seconds
-        self.looked = -inf
+        self.looked = float("-inf")
 
     @property
     def passed(self) -> bool:
