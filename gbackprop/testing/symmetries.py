@@ -192,7 +192,7 @@ class Noise:
         (got, want), known, hidden = sides, self.found[id(quantity)], 0.0
         found: list[tuple[float, Compared]] = []
         rest = np.max([np.zeros(2), *known.values()], axis=0)
-        floor = 64 * self.eps / self.tolerance * max((np.max(np.abs(v), initial=0) for v in want.values()), default=0)
+        floor = 64 * self.eps / self.tolerance * max([0.0, *(np.max(np.abs(v), initial=0) for v in want.values())])
         for name, value in want.items():
             if name not in got:
                 raise FoundError(f"expected {name}, got {sorted(got)}")

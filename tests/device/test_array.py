@@ -1,8 +1,10 @@
 """The array module: finite numbers, blocks of rows, layouts, host and device."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -37,13 +39,15 @@ def test_all_finite_when_the_sum_overflows(dtype):
 
 
 @given(st.integers(0, 300), st.integers(0, 2**22))
-def test_row_blocks_cover_all_rows_once_and_stay_in_bounds(rows, row_bytes):
+@example(2**21, 1)
+@example(300, 2**21)
+def test_row_blocks_cover_all_rows_once_and_are_as_large_as_the_bound_allows(rows, row_bytes):
     blocks = list(scratch.row_blocks(rows, row_bytes, np.zeros(1)))
-    assert [row for block in blocks for row in range(rows)[block]] == list(range(rows))
+    assert [0, *(block.stop for block in blocks)] == [*(block.start for block in blocks), rows]
     sizes = [block.stop - block.start for block in blocks]
     assert all(size == 1 or size * row_bytes <= scratch._CACHE_BYTES for size in sizes)
     assert all(size > 0 for size in sizes)
-    assert not blocks or blocks[-1].stop == rows
+    assert all((size + after) * row_bytes > scratch._CACHE_BYTES for size, after in pairwise(sizes))
 
 
 @pytest.mark.parametrize("lead", [1, 2])

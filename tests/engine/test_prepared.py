@@ -117,6 +117,27 @@ PUT = {
 }
 
 
+def test_each_call_that_is_found_again_reports_its_steps(calls):
+    network = common.chain(layers.Linear(4, 3))
+    x, y = common.batch(6, 4)
+    for times in range(1, 5):
+        seen = []
+        gb.backward(network, CE, x, y, progress=lambda *counts, seen=seen: seen.append(counts))
+        assert (seen, calls.found) == ([(1, 2), (2, 2)], times - 1)
+        gb.backward(copy.deepcopy(network), CE, x, y)
+
+
+def test_weights_of_samples_count_after_calls_without_them(calls):
+    network = common.chain(layers.Linear(4, 3))
+    x, y = common.batch(6, 4)
+    weights = np.arange(6.0)
+    for _ in range(3):
+        gb.backward(network, CE, x, y)
+        found = gb.backward(network, CE, x, y, sample_weight=weights)
+        assert same(found, anew(network, CE, x, y, sample_weight=weights))
+    assert calls.found == 5
+
+
 @pytest.mark.parametrize("name", PUT)
 def test_parameters_may_change_between_prepared_calls(name, calls):
     network, given = chain(), (CE, X, Y, q.DiagGGN())

@@ -1,6 +1,8 @@
 """Steps of a call, reported to a function or on stderr."""
 
 import gc
+import io
+import sys
 import threading
 from weakref import ref
 
@@ -146,3 +148,20 @@ def test_the_line_begins_with_the_first_of_many_steps(capsys):
         line(done, 1000)
     line.end()
     assert capsys.readouterr().err == "\rgbackprop:   0 % of 1000 steps\rgbackprop:   1 % of 1000 steps\n"
+
+
+def test_the_line_is_written_out_at_its_end(monkeypatch):
+    """A file that gathers what it gets, as a pipe may, has shown the end of the line before what follows."""
+
+    class Gathering(io.StringIO):
+        shown = ""
+
+        def flush(self):
+            self.shown = self.getvalue()
+
+    file = Gathering()
+    monkeypatch.setattr(sys, "stderr", file)
+    line = Line()
+    line(1, 1)
+    line.end()
+    assert file.shown == "\rgbackprop: 100 % of 1 steps\n"

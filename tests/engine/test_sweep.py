@@ -303,6 +303,20 @@ def test_sums_over_many_samples_or_positions_keep_their_digits(make, shape, name
         np.testing.assert_allclose(found[key]["0." + name], want[key]["0." + name], rtol=2e-5)
 
 
+@pytest.mark.parametrize("make", [lambda: layers.Scale(2), lambda: layers.BatchNorm1d(2)], ids=["Scale", "BatchNorm"])
+def test_second_derivatives_in_factors_of_few_channels_keep_their_digits(make):
+    """A product with the mean Hessian over samples that are all alike is that with the Hessian of one, in float64."""
+
+    def product(samples, dtype):
+        network = gb.Sequential(layers.Linear(1, 2), make(), rng=0, dtype=dtype)
+        network.load_state_dict({name: np.full_like(value, 0.7) for name, value in network.state_dict().items()})
+        data = np.full((samples, 1), 1.3, dtype), np.zeros((samples, 2), dtype)
+        direction = {name: np.ones_like(value) for name, value in network.parameters.items()}
+        return gb.operators.Hessian(network, MSE, data) @ direction
+
+    np.testing.assert_allclose(product(50_001, "float32")["1.weight"], product(1, "float64")["1.weight"], rtol=1e-5)
+
+
 @pytest.mark.parametrize("shape", [(2049, 3), (2, 2300, 5), (2, 3, 1100, 4), (70_000, 2), (3000, 600), (4096, 1)])
 def test_sums_of_many_rows_are_numpys_in_more_digits(shape):
     rows = np.random.default_rng(0).random(shape)

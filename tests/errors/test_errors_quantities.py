@@ -44,6 +44,37 @@ def test_a_layer_without_kronecker_factors_can_be_left_out(quantity, kind, reaso
     assert set(gb.backward(net, CE, X, Y, quantity)[quantity]) == set(net.trainable)
 
 
+class Shifted(layers.Linear):
+    """y = W x + b + p, where p has no Kronecker factors."""
+
+    def parameter_shapes(self):
+        return {**super().parameter_shapes(), "p": (2,)}
+
+    def draw(self, rng):
+        return {**super().draw(rng), "p": rng.standard_normal(2)}
+
+    def forward(self, x):
+        y, saved = super().forward(x)
+        return y + self.parameters["p"], saved
+
+    def parameter_jacobians(self, saved):
+        class Itself(layers.ParameterJacobian):
+            def per_sample(self, mat):
+                return mat
+
+        return {**super().parameter_jacobians(saved), "p": Itself()}
+
+
+@pytest.mark.parametrize("quantity", KRONECKER)
+def test_a_parameter_without_kronecker_factors_can_be_left_out_alone(quantity):
+    net = gb.Sequential(layers.Linear(3, 3), Shifted(3, 2), rng=0, dtype="float64")
+    words = f"cannot give {type(quantity).__name__}: its p has no Kronecker factors"
+    with pytest.raises(gb.UnsupportedError, match=rf"^layer 1, Shifted\(.*\) {words}"):
+        gb.backward(net, CE, X, Y, quantity)
+    net.freeze("1.p")
+    assert set(gb.backward(net, CE, X, Y, quantity)[quantity]) == {"0.weight", "0.bias", "1.weight", "1.bias"}
+
+
 @pytest.mark.parametrize("layer", [layers.PReLU(4), layers.Scale(4), layers.BatchNorm1d(4)], ids=repr)
 def test_kfra_has_no_factor_of_a_slope_and_kfac_has(layer):
     network = gb.Sequential(layers.Linear(3, 4), layer, layers.Linear(4, 2), rng=0, dtype="float64")

@@ -24,11 +24,11 @@ from gbackprop.curvature.data.executors import Pool, open_pool
 from gbackprop.experiments import study, worker
 from gbackprop.experiments.estimate import Forecast, duration, weight
 from gbackprop.experiments.export import HEADER, export
-from gbackprop.experiments.folder import folder_of
+from gbackprop.experiments.folder import alone, folder_of
 from gbackprop.experiments.interruptions import interruptions
 from gbackprop.experiments.runs import Progress
 from gbackprop.experiments.spec import RunSpec
-from gbackprop.experiments.store import Store
+from gbackprop.experiments.store import Store, StoreError
 from gbackprop.experiments.study import Settings, run_study
 from gbackprop.experiments.study_file import read
 from gbackprop.experiments.view import Bars, Lines, State
@@ -396,6 +396,31 @@ def test_export(tmp_path):
     assert tuple(table.column_names) == HEADER
     assert [{k: "" if v is None else str(v) for k, v in line.items()} for line in table.to_pylist()] == lines
     assert str(table.schema.field("average").type) == "string"
+
+
+@pytest.mark.parametrize("owner", ["process 7 on tau", ""])
+def test_a_study_at_work_is_no_other_process_s_to_take_up(owner, tmp_path):
+    path = tmp_path / "r.sqlite"
+    with Store(path) as store:
+        if owner:
+            store.write_note("owner", owner)
+    words = rf"another study works on it \({owner or 'another process'}\): wait"
+    with alone(path), pytest.raises(StoreError, match=words):
+        run(tmp_path)
+    assert run(tmp_path)[0].done == 5
+
+
+def test_an_error_in_a_study_ends_it_and_stops_the_runs(tmp_path, monkeypatch):
+    class Full(RuntimeError):
+        pass
+
+    def collect(self):
+        raise Full("no space left")
+
+    monkeypatch.setattr(study._Study, "_collect", collect)
+    with pytest.raises(Full, match="no space left"):
+        run(tmp_path)
+    assert stop_file(folder_of(tmp_path / "r.sqlite")).exists()
 
 
 def test_export_to_nowhere(tmp_path, monkeypatch):

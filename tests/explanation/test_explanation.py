@@ -144,6 +144,13 @@ def test_all_letters_of_all_quantities_are_explained():
         assert f"\n  {letter} " in f"\n{letters}", letter
 
 
+def test_each_sample_s_columns_have_a_formula_where_samples_meet():
+    net, (x, y) = chain(layers.Linear(4, 2), layers.BatchNorm1d(2), layers.Linear(2, 3)), batch(3, 4)
+    told = gb.explain(net, losses.CrossEntropyLoss(), x, y, q.DiagGGN(), q.BatchGrad(coupled=True), training=True)
+    (row,) = (line for line in str(told).splitlines() if line.startswith("  starts    samples"))
+    assert re.search(r"\[3, 3, 3\] .* R ∇ℓₙ, a column for each n$", row)
+
+
 def test_letters_that_do_not_occur_are_left_out():
     letters = explained().split("\nletters\n")[1]
     assert re.findall(r"^  (\S+)", letters, re.MULTILINE) == ["N", "R", "ℓₙ", "V", "g", "Jᵀ", "t", "u", "W"]

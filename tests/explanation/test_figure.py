@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from common import batch, chain
 
 import gbackprop as gb
 from gbackprop import layers, losses
@@ -13,8 +14,8 @@ ALL = [*FEW, q.DiagGGNMC(mc_samples=3), q.Variance(), q.KFRA()]
 
 
 def figure(depth, quantities):
-    chain = [layers.Linear(3, 3) if i % 2 else layers.Sigmoid() for i in range(1, depth + 1)]
-    net = gb.Sequential(*chain[:-1], layers.Linear(3, 3), rng=0)
+    inner = [layers.Linear(3, 3) if i % 2 else layers.Sigmoid() for i in range(1, depth + 1)]
+    net = gb.Sequential(*inner[:-1], layers.Linear(3, 3), rng=0)
     x = np.random.default_rng(0).random((2, 3), dtype=np.float32)
     return gb.explain(net, losses.CrossEntropyLoss(), x, np.array([0, 2]), *quantities, rng=0).figure()
 
@@ -52,6 +53,14 @@ def test_there_is_a_lane_for_each_signal_with_its_columns():
         assert lane in told
     assert "average" not in told
     assert told.count("V = 2") == 3
+
+
+def test_there_is_a_lane_for_columns_of_single_samples_where_samples_meet():
+    net, (x, y) = chain(layers.Linear(4, 2), layers.BatchNorm1d(2), layers.Linear(2, 3)), batch(3, 4)
+    told = gb.explain(net, losses.CrossEntropyLoss(), x, y, q.BatchGrad(coupled=True), training=True)
+    told = texts(told.figure())
+    assert "samples" in told
+    assert "samples: R ∇ℓₙ, a column for each n, for batch_grad" in told
 
 
 def test_rows_name_their_lanes_again_and_go_on_from_the_right_edge():

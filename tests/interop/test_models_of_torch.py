@@ -112,6 +112,61 @@ def test_a_product_of_matrices_is_a_layer_of_two_inputs_only_where_both_belong_t
     assert [*made(Stacked(lambda m, x: x @ m.weight), x).values()] == ["Parameter((2, 4, 4))", "Operation('matmul')"]
 
 
+class Weighted(torch.nn.Module):
+    """A function of x and of a weight, some of which is the same in all samples."""
+
+    def __init__(self, function, *shape):
+        super().__init__()
+        self.function, self.weight = function, torch.nn.Parameter(torch.rand(*shape, dtype=torch.float64))
+
+    def forward(self, x):
+        return self.function(self.weight, x)
+
+
+def assert_taken_over(module, x):
+    found = from_torch(module, x)(x.numpy())
+    np.testing.assert_allclose(found, module(x).detach(), rtol=1e-13)
+
+
+@pytest.mark.parametrize("shape", [(2,), (2, 2), (4, 2, 2)])
+@pytest.mark.parametrize("first", [True, False], ids=["samples first", "samples second"])
+def test_products_with_a_vector_on_either_side_are_taken_over(shape, first):
+    x = torch.rand(3, *shape, dtype=torch.float64)
+    sides = [lambda w, x: x @ w, lambda w, x: w @ x]
+    for function in sides if len(shape) > 1 else sides[not first :][:1]:
+
+        def applied(w, x, function=function):
+            y = function(w, x if first else x.transpose(0, 1))
+            return y if first or y.ndim == 1 else y.transpose(0, 1)
+
+        if first or shape != (2, 2) or function is sides[0]:  # else it would be a sum over the samples
+            assert_taken_over(Weighted(applied, 2), x)
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2, -1])
+def test_norms_of_a_weight_over_all_axes_but_one_are_taken_over(dim):
+    """The axis −1 stands for none: the norm over all, which is torch's."""
+
+    def weighted(w, x):
+        return x * (w / torch.norm_except_dim(w, 2, dim))[1, 2] + torch.norm_except_dim(w, 2, dim).sum()
+
+    assert_taken_over(Weighted(weighted, 3, 4, 2), torch.rand(3, 2, dtype=torch.float64))
+
+
+def test_a_module_is_tried_with_one_sample_more_whose_numbers_have_another_order():
+    seen, x = [], torch.arange(1.0, 9.0).reshape(2, 4)
+
+    def noted(w, x):
+        if not isinstance(x, torch._subclasses.FakeTensor):
+            seen.append(x.clone())
+        return x * w
+
+    from_torch(Weighted(noted, 4).float(), x)
+    (larger,) = (each for each in seen if len(each) == 3)
+    assert {len(each) for each in seen} == {1, 2, 3}
+    assert sorted(map(tuple, larger.argsort(1).tolist())) == [(0, 1, 2, 3), (0, 1, 2, 3), (3, 2, 1, 0)]
+
+
 class Stacked(torch.nn.Module):
     """A function of x and of a stack of two matrices."""
 

@@ -11,7 +11,9 @@ import pytest
 from gbackprop import Sequential, layers, losses
 from gbackprop.testing import check_layer, check_loss
 from gbackprop.testing.cases.loss_rows import targets
+from gbackprop.testing.claims import NotGivenError
 from gbackprop.testing.estimates import _total
+from gbackprop.testing.networks import _signals
 from gbackprop.testing.report import Row
 from gbackprop.testing.samples import near
 from gbackprop.testing.setting import CheckedNetwork
@@ -172,3 +174,52 @@ def test_a_row_gives_the_error_in_words_where_numbers_were_compared():
 def test_a_tuple_of_one_batch_is_that_batch():
     for layer, x in ((layers.Conv1d(2, 3, 2), RNG.standard_normal((3, 2, 5))), (layers.Linear(4, 2), X)):
         assert check_layer(layer, (x,), 0).rows == check_layer(layer, x, 0).rows
+
+
+def test_what_is_too_large_for_dense_matrices_is_not_given():
+    net = Sequential(layers.Linear(2, 600), layers.Linear(600, 1), rng=0)
+    setting = CheckedNetwork.of(net, losses.MSELoss(), np.ones((1, 2)), np.ones((1, 1)), np.random.default_rng(0))
+    with pytest.raises(NotGivenError, match="2401 parameters are too many for dense Jacobians"):
+        setting.defined(lambda parts: {})
+    with pytest.raises(NotGivenError, match="600 features are too many for dense matrices"):
+        _signals(setting, [])
+
+
+class Bent(layers.Layer):
+    """y = x ∘ max(p, 0), of which a parameter stands at the kink."""
+
+    def __init__(self, slope):
+        self.slope = slope
+
+    def output_shape(self, shape):
+        return shape
+
+    def parameter_shapes(self):
+        return {"p": (3,)}
+
+    def draw(self, rng):
+        return {"p": np.array([-1.0, 0.0, 1.0])}
+
+    def forward(self, x):
+        p = self.parameters["p"]
+        return x * (p * (p.real > 0)), x
+
+    def jmp(self, saved, mat):
+        return mat * np.maximum(self.parameters["p"], 0)
+
+    mjp = jmp
+
+    def parameter_jacobians(self, saved):
+        class Own(layers.ParameterJacobian):
+            def per_sample(jacobian, mat):
+                p = self.parameters["p"]
+                return mat * saved * np.where(p == 0, self.slope, p > 0).astype(mat.dtype)
+
+        return {"p": Own()}
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.3, 1.0])
+def test_at_a_kink_in_a_parameter_any_slope_is_as_good(slope):
+    layer = Sequential(Bent(slope), rng=0, dtype="float64")[0]
+    rows = check_layer(layer, np.array([[1.0, 2.0, 3.0], [-1.0, 0.5, 2.0]])).rows
+    assert [(row.method, row.claim) for row in rows if row.method == "p.per_sample" and row.failed] == []

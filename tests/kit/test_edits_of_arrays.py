@@ -5,6 +5,7 @@ import pytest
 
 from gbackprop.testing.diagnosis.arguments import ARRAYS
 from gbackprop.testing.diagnosis.arrays import operations
+from gbackprop.testing.diagnosis.care import STATISTICS
 from gbackprop.testing.diagnosis.numbers import recognized
 
 MATRIX = np.array([[1.0, -2, 3, 4], [4, 6, 7, 8]])
@@ -127,3 +128,11 @@ def test_edits_of_what_a_method_is_given():
 def test_numbers_are_the_same_within_a_share_of_the_first():
     assert recognized([1234567.1, 1234567.1 * (1 + 1e-9)], [{}, {}], 1e-6) is not None
     assert recognized([1.2345e-3, 1.3e-3], [{}, {}], 1e-2) is None
+
+
+@pytest.mark.parametrize("ndim", [2, 3, 4, 5])
+def test_axes_of_statistics_are_exchanged_as_the_words_say(ndim):
+    array = np.arange(float(np.prod(range(2, 2 + ndim)))).reshape(range(2, 2 + ndim))
+    last, first = (STATISTICS[f"had its {words} two axes exchanged"](array) for words in ("last", "first"))
+    np.testing.assert_array_equal(last, np.einsum("...ij->...ji", array))
+    np.testing.assert_array_equal(first, np.einsum("ij...->ji...", array))

@@ -10,8 +10,8 @@ from gbackprop import layers as L
 from gbackprop import losses
 from gbackprop.calculus.layer import leaves_of
 from gbackprop.testing.diagnosis.arguments import ARRAYS, of_arrays, of_definitions
-from gbackprop.testing.diagnosis.care import CARE, DRAWS, of_care
-from gbackprop.testing.diagnosis.options import of_leaves, of_options, with_option
+from gbackprop.testing.diagnosis.care import CARE, DRAWS, of_care, of_methods
+from gbackprop.testing.diagnosis.options import _others, of_leaves, of_options, with_option
 from gbackprop.testing.loss_probe import LossProbe
 from gbackprop.testing.probe import Probe
 
@@ -225,3 +225,37 @@ def test_a_sum_of_squares_may_have_been_the_square_of_a_sum_over_each_of_its_axe
         square = (each * (weights if sign else 1)).sum(tuple(axes[name] for name in inner), keepdims=True) ** 2
         want = square.sum(tuple(axes[name] for name in outer), keepdims=True)
         np.testing.assert_allclose(np.ravel(define(each, weights)), np.ravel(want), rtol=1e-12)
+
+
+def test_an_array_that_is_an_option_may_have_been_transposed():
+    stack = np.arange(1.0, 19.0).reshape(2, 3, 3)
+    found = {words: value for _, words, value in _others(stack, None)}
+    np.testing.assert_array_equal(found["transposed in its last two axes"], np.einsum("kij->kji", stack))
+    assert "transposed" not in found  # it would be of another shape
+    assert "transposed in its last two axes" not in {words for _, words, _ in _others(stack[0], None)}  # named already
+
+
+@pytest.mark.parametrize("exchanged", [True, False])
+def test_a_root_of_the_hessian_may_have_its_columns_for_its_outputs(exchanged):
+    class Correlated(losses.MSELoss):
+        """ℓ = ½ ‖A (f − y)‖²: the Hessian is Aᵀ A."""
+
+        root = np.array([[1.0, 2.0], [0.0, 3.0]])
+
+        def values(self, output, target):
+            return (((output - target) @ self.root.T) ** 2).sum(1) / 2
+
+        def gradients(self, output, target):
+            return (output - target) @ self.root.T @ self.root
+
+        def hessian_sqrt(self, output, target, columns=slice(None)):
+            root = self.root.T if exchanged else self.root
+            return np.repeat(root[columns, None], len(output), axis=1)
+
+    words = "its columns and the outputs were exchanged"
+    (edit,) = (edit for _, said, edit in of_methods("hessian_sqrt", ()) if said == words)
+    f, y = np.ones((2, 2)), np.zeros((2, 2))
+    (loss,) = edit((Correlated("sum"),))
+    root = loss.hessian_sqrt(f, y)[:, 0]
+    assert np.allclose(root.T @ root, Correlated.root.T @ Correlated.root) is exchanged
+    assert words not in [said for _, said, _ in of_methods("gradients", ())]

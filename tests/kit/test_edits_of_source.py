@@ -446,6 +446,22 @@ def test_what_is_assigned_inside_of_an_expression_stays_so():
     np.testing.assert_allclose(value, np.sin(1.0) * (np.sin(1.0) - 1) * g)
 
 
+class Meant:
+    """A class with attributes that no line of it names."""
+
+    def __init__(self):
+        vars(self).update(rate=0.5, mask=np.ones(3), _count=7, name="meant")
+
+    def function(self, x):
+        return x * 2
+
+
+def test_the_numbers_of_an_object_are_what_may_be_meant_but_no_private_ones():
+    words = [text() for _, text, _ in edits_of(Meant.function, Meant())]
+    for name, meant in (("rate", True), ("mask", True), ("_count", False), ("name", False)):
+        assert any(f"self.{name}" in each for each in words) is meant, name
+
+
 def test_a_method_that_waits_is_not_tried_for_long():
     deadline = Deadline(0.01)
     assert not deadline.passed

@@ -193,6 +193,16 @@ def test_the_right_weights_pass():
     check_quadrature(spectral, np.zeros((2, 2))).assert_ok()
 
 
+@pytest.mark.parametrize("nodes", [1, 2, 3])
+def test_rules_of_gauss_with_fewer_nodes_than_eigenvalues_pass(nodes):
+    def gauss(A, v):
+        basis = np.linalg.qr(np.stack([np.linalg.matrix_power(A, k) @ v for k in range(nodes)], 1))[0]
+        values, vectors = np.linalg.eigh(basis.T @ A @ basis)
+        return values, (vectors.T @ basis.T @ v) ** 2
+
+    check_quadrature(gauss, SYMMETRIC).assert_ok()
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -266,6 +276,14 @@ def test_the_draws_of_a_posterior_that_ships_pass():
 def test_wrong_draws_are_seen(wrong, claim):
     method, found = named(check_samples(wrong, COVARIANCE, MEAN))
     assert (method, found[: len(claim)]) == ("draw", claim)
+
+
+def test_of_draws_whose_squares_are_certain_any_other_variance_is_seen():
+    def signs(count, rng):
+        return rng.choice([-1.0, 1.0], (count, 1))
+
+    check_samples(signs, [[1.0]]).assert_ok()
+    assert named(check_samples(signs, [[1.001]]))[0] == "draw"
 
 
 @pytest.mark.parametrize(

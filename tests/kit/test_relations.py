@@ -186,3 +186,18 @@ def test_edits_of_about_one_cost_are_proposed_with_what_they_hold_on():
 @pytest.mark.parametrize("error", [1e-8, 0])
 def test_what_holds_has_no_proposal(error):
     assert proposals(lambda x: x * (1 + error), lambda x: x, tolerance=1e-7) == ()
+
+
+@pytest.mark.parametrize("words", ["right if{and c}", "right if divided by {k}"])
+def test_a_relation_of_equal_parts_costs_what_it_costs_for_one(words):
+    """So that it stays before the less likely ones that only hold for a part."""
+
+    def cost(*names):
+        parts = dict.fromkeys(names, (X, 2 * X))
+        trial = SimpleNamespace(parts=parts, terms={}, sizes={}, precision=1e-10, compared=None)
+        trial.wrong, trial.near = lambda: [*names], lambda name, a, b: np.allclose(a, b)
+        found = relations.Relations([trial, trial], SimpleNamespace(passed=False))
+        return found.held(lambda trial, name: trial.parts[name], words, 1.0).cost
+
+    assert cost("a") > 1
+    np.testing.assert_allclose([cost("a", "b"), cost("a", "b", "c")], cost("a"), rtol=1e-12)

@@ -17,7 +17,7 @@ from gbackprop.layers import Elementwise, Layer
 from gbackprop.testing import strategies
 from gbackprop.testing.cases.branches import JOINS
 from gbackprop.testing.graphs import graph_problems, maps
-from gbackprop.testing.shape_strategies import OVER_AXES, instance_norms, max_pools
+from gbackprop.testing.shape_strategies import OVER_AXES, instance_norms, max_pools, shuffles
 from gbackprop.testing.strategies import OF_ANY, layer_cases, loss_cases, problems
 
 MANY = settings(max_examples=15000, database=None, deadline=None)
@@ -92,6 +92,23 @@ def test_a_layer_shrinks_to_a_small_case(kind):
     case = find(layer_cases(), lambda case: type(case.layer) is kind, settings=MANY)
     assert (case.batch, case.seed) == (1, 0)
     assert np.prod(case.shape) <= 2
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 3, 2), (4, 3, 3), (3, 2, 2), (8, 4, 2), (1, 3, 3), (5, 2, 4)])
+def test_pixels_are_shuffled_by_all_factors_that_the_shape_allows(shape):
+    kinds, found = (layers.PixelShuffle, layers.PixelUnshuffle), set()
+    divides = shape[0] % 4 == 0, shape[1] % 2 == 0 and shape[2] % 2 == 0
+    possible = {(kind, factor) for kind, also in zip(kinds, divides, strict=True) for factor in (1, 2)[: 1 + also]}
+
+    @settings(max_examples=50, database=None, derandomize=True)
+    @given(shuffles(shape))
+    def drawn(layer):
+        assert np.prod(layer.output_shape(shape)) == np.prod(shape)
+        (factor,) = (value for name, value in vars(layer).items() if name.endswith("factor"))
+        found.add((type(layer), factor))
+
+    drawn()
+    assert found == possible
 
 
 @pytest.mark.long
@@ -174,6 +191,17 @@ def test_beside_a_layer_that_may_be_shared_all_kinds_are_drawn():
     find(pairs(), lambda pair: pair[1] is pair[0], settings=MANY, random=Random(0))
     for kind in (layers.Linear, Elementwise, layers.Softmax, layers.Identity):
         find(pairs(), partial(has_another, kind), settings=MANY, random=Random(0))
+
+
+@st.composite
+def two_maps(draw):
+    shared = []
+    return draw(maps((3,), shared)), draw(maps((3,), shared))
+
+
+@pytest.mark.parametrize("kind", [layers.Linear, layers.PReLU, layers.LayerNorm])
+def test_each_kind_of_layer_with_parameters_is_drawn_at_two_places(kind):
+    find(two_maps(), lambda pair: pair[0] is pair[1] and isinstance(pair[0], kind), settings=MANY, random=Random(0))
 
 
 def has_another(kind, pair):

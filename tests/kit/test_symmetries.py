@@ -19,8 +19,10 @@ from gbackprop.calculus.signals import GRADIENT
 from gbackprop.engine.forms import linear as linear_forms
 from gbackprop.testing import check_symmetries
 from gbackprop.testing.cases import NETWORKS
+from gbackprop.testing.claims import _compared
 from gbackprop.testing.symmetries import Noise
-from gbackprop.testing.symmetries_posed import Rewritten
+from gbackprop.testing.symmetries_identities import _loss_follows
+from gbackprop.testing.symmetries_posed import Posed, Rewritten
 from gbackprop.testing.symmetries_table import SYMMETRIES
 
 NAMED = {str(fault): fault for fault in FAULTS}
@@ -230,6 +232,16 @@ ENTRIES = np.ones(1000)
 ENTRIES[:2] = 1.01, 0.9905  # as a whole they are nearly right
 
 
+@pytest.mark.parametrize("size", [1e-12, 1.0, 1e12])
+def test_what_is_off_is_found_whatever_the_unit_of_the_numbers(size):
+    quantity, noise = q.BatchGrad(), object.__new__(Noise)
+    noise.eps, noise.tolerance, noise.found = 1e-16, 1e-10, {id(quantity): {"w": np.zeros(2)}}
+    want = size * np.arange(1.0, 5.0)
+    for off in (1e-9 * size, 1.0 * size):
+        sides = {"w": want + off * np.eye(4)[1]}, {"w": want}
+        assert _compared(noise.compared(quantity, sides, "the same before"), None)["verdict"] == "FAILED"
+
+
 @pytest.mark.parametrize(("moves", "got"), [((0.0, 0.0), ENTRIES), ((0.1, 0.0), 1.0001 * np.ones(1000))])
 def test_what_is_off_is_found_by_entry_or_as_a_whole_by_what_is_allowed_for_each(moves, got):
     """Single entries beyond their tolerance, or all by a factor, where rounding moves single ones more."""
@@ -237,3 +249,20 @@ def test_what_is_off_is_found_by_entry_or_as_a_whole_by_what_is_allowed_for_each
     noise.eps, noise.tolerance, noise.found = 1e-16, 1e-5, {id(quantity): {"w": np.array(moves)}}
     found = noise.compared(quantity, ({"w": got}, {"w": np.ones(1000)}), "the same before")
     assert np.max(np.abs(found.got["w"] - found.want["w"])) > found.tolerance
+
+
+def test_a_gradient_is_as_exact_along_directions_across_it():
+    """Where the change of the loss is a third of what it is along the gradient, so is the error that is allowed."""
+
+    def call(network, loss, x, y, *asked, scale, **options):
+        found = gb.backward(network, loss, x, y, *asked, **options)
+        return replace(found, gradient={name: scale * value for name, value in found.gradient.items()})
+
+    def compared(scale):
+        network = gb.Sequential(layers.Linear(2, 1, bias=False), rng=0, dtype="float64")
+        given = losses.MSELoss(), np.array([[3.0, 4.0]]), np.ones((1, 1))
+        posed = Posed(network, *given, call=partial(call, scale=scale))
+        return _loss_follows(posed, "0.weight", np.array([[-1.0, 1.5]]))  # 3 of 5 · 1.8
+
+    assert _compared(compared(1.0), None)["verdict"] == "ok"
+    assert _compared(compared(1 + 2 * compared(1.0).tolerance), None)["verdict"] == "FAILED"

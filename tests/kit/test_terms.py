@@ -11,7 +11,7 @@ from gbackprop import losses
 from gbackprop.testing.claims import Compared
 from gbackprop.testing.diagnosis.screening import screened
 from gbackprop.testing.diagnosis.terms import FUNCTIONS, _reductions, arrays_of, library, scalars_of, sizes_of
-from gbackprop.testing.diagnosis.trials import Evaluation, Trial
+from gbackprop.testing.diagnosis.trials import Evaluation, Trial, _parts
 from gbackprop.testing.flat import Flat
 from gbackprop.testing.loss_probe import LossProbe
 from gbackprop.testing.points import CANCELLED, sizes_of_terms
@@ -162,3 +162,22 @@ def test_terms_that_cancel_are_measured_by_the_powers_of_the_output_over_the_inp
     average = slope**2 * abs(probe.curvature).max()
     want = {"jmp": slope, "mjp": slope, "vjp": slope, "residual": bend, "average": average}
     assert sizes_of_terms(probe) == pytest.approx(want)
+
+
+def test_the_identity_is_a_term_along_axes_of_equal_size_alone():
+    names = [name for name in library({}, (2, 3, 3)) if name.startswith("I")]
+    assert names == ["I"]
+    np.testing.assert_array_equal(np.broadcast_to(library({}, (2, 3, 3))["I"], (2, 3, 3)), [np.eye(3)] * 2)
+    assert not any(name.startswith("I") for name in [*library({}, (3, 3)), *library({}, (3, 3, 2))])
+    wide = library({}, (2, 4, 3, 4))
+    assert [name for name in wide if name.startswith("I")] == ["I along 1, 3"]
+    np.testing.assert_array_equal(np.broadcast_to(wide["I along 1, 3"], (2, 4, 3, 4))[1, :, 2], np.eye(4))
+
+
+def test_what_is_no_number_is_no_part_of_both_sides():
+    numbers, words = np.array([1.0, 2.0]), np.array(["a", "b"])
+    for got, want in ((numbers, words), (words, numbers), (words, words)):
+        assert list(_parts(got, want, "")) == []
+    ((name, sides),) = _parts({"a": [1, 2]}, {"a": numbers, "b": numbers}, "")
+    assert name == "a"
+    np.testing.assert_array_equal(sides, [numbers, numbers])

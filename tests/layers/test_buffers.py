@@ -55,6 +55,15 @@ def test_at_first_they_are_those_of_a_standard_normal():
     assert not network().parameters.keys() & buffers.keys()
 
 
+def test_a_channel_that_never_varied_has_variance_zero():
+    state = trained() | {"2.running_var": np.array([0.0, 1.0, 2.0, 3.0])}
+    net = network().load_state_dict(state)
+    np.testing.assert_allclose(net(X), by_hand(X, state), rtol=1e-12)
+    state["2.running_var"][0] = -1e-300
+    with pytest.raises(ValueError, match="running_var: expected a variance of at least 0, got -1e-300"):
+        network().load_state_dict(state)
+
+
 def test_an_assignment_changes_the_layer():
     net = network()
     net.buffers["2.running_var"] = np.full(4, 9.0)

@@ -286,6 +286,13 @@ def test_a_complex_step_at_a_bound_of_clip_is_its_derivative(direction):
     np.testing.assert_allclose(moved.imag / (direction * 1e-20), slope, rtol=1e-12)
 
 
+def test_a_clip_between_equal_bounds_is_constant():
+    layer, x = Operation("clip", least=0.5, most=0.5), np.array([[-1.0, 0.25, 2.0]])
+    y, saved = layer.forward(x)
+    np.testing.assert_array_equal(y, 0.5)
+    np.testing.assert_array_equal(layer.mjp(saved, np.ones((1, 1, 3))), 0)
+
+
 @pytest.mark.parametrize(("name", "slope"), [("reciprocal", -1e-30), ("rsqrt", -5e-16)])
 def test_slopes_below_the_range_multiply_columns_above_one(name, slope):
     """φ' is −10⁻⁶⁰ or −5 · 10⁻⁴⁶, which float32 has not; times 10³⁰ it has."""

@@ -110,6 +110,14 @@ def test_moves_fold_and_nothing_is_done_twice():
     assert len(right) == len(set(right))
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_no_axis_of_size_one_is_carried_along_to_be_taken_off_again(groups):
+    net = gb.Sequential(layers.Conv2d(2, 4, 2, groups=groups), rng=0, dtype="float64")
+    x = np.random.default_rng(0).standard_normal((3, 2, 3, 4))
+    source = gb.program(net, losses.MSELoss(), x, np.zeros((3, 4, 2, 3))).source
+    assert re.findall(r"\[[:, ]*: 0\]|\[(?::, )+0\]", source) == []
+
+
 def test_what_is_folded_is_recorded_too():
     first, second = written(6, 3, *EVERYTHING), written(6, 3, *EVERYTHING, fold=False)
     assert len(statements(first)) < 0.4 * len(statements(second))
@@ -179,6 +187,18 @@ def test_r_changes_no_dtype():
     assert "g_0 = grad * R " in single.source
     assert {value.dtype.name for value in single.recording.tape.values} == {"float32"}
     assert 2 * single.cost().written == double.cost().written
+
+
+@pytest.mark.parametrize("asked", [(q.DiagGGN(), q.BatchGrad(coupled=True)), (q.BatchGrad(coupled=True), q.DiagGGN())])
+def test_the_columns_of_each_signal_are_computed_below_its_formula(asked):
+    """Also those of single samples, where samples meet."""
+    inner = [layers.Linear(5, 4), layers.BatchNorm1d(4), layers.Linear(4, 3)]
+    lines = written(3, 3, *asked, inner=inner, training=True).source.splitlines()
+    titles = {"g_2": "gradient", "S_2": "exact", "g_each_2": "samples"}
+    for letter, signal in titles.items():
+        (at,) = (i for i, line in enumerate(lines) if line.startswith(f"    {letter} = "))
+        title = next(line for line in reversed(lines[:at]) if re.match(r"    # [A-Z]\w+, ", line))
+        assert title.startswith(f"    # Loss, {signal}: ")
 
 
 def test_sums_of_what_several_layers_carry_are_not_appended():

@@ -128,3 +128,13 @@ def test_a_program_of_other_results_is_refused(dtype, off):
     other = replace(result, gradient={name: value * (1 + off) for name, value in result.gradient.items()})
     with pytest.raises(gb.UnsupportedError, match=r"program: gradient.*computes another one"):
         check_result(other, result, False)
+
+
+@pytest.mark.parametrize("more", ["got", "expected"])
+def test_a_result_that_only_one_of_both_has_is_named(more):
+    net = gb.Sequential(layers.Linear(6, 3), rng=0, dtype="float64")
+    result = gb.reference(net, losses.CrossEntropyLoss(), *batch(3, 6))
+    larger = replace(result, gradient={**result.gradient, "spare": np.zeros(2)})
+    pair = (larger, result) if more == "got" else (result, larger)
+    with pytest.raises(gb.UnsupportedError, match="program: gradient, spare: the program computes another one"):
+        check_result(*pair, False)

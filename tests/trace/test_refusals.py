@@ -242,6 +242,33 @@ def test_every_kind_has_a_paragraph():
     assert set(re.findall(r"^### `(\w+)`", DOCS.read_text(), re.MULTILINE)) == kinds - {"TraceError"}
 
 
+@pytest.mark.parametrize("fails", [lambda y: np.asarray(y), lambda y: int("one")], ids=["refused", "of the user"])
+def test_an_array_that_is_kept_from_a_call_with_an_error_is_of_an_earlier_call(fails):
+    kept = []
+
+    def leaking(p, x):
+        kept.append(x @ p["w"])
+        return fails(kept[-1]) if len(kept) < 2 else kept[0]
+
+    given = {"w": np.ones((3, 3))}, np.ones((2, 3))
+    with pytest.raises((TraceError, ValueError)):
+        gb.trace(leaking, *given)
+    with pytest.raises(LeakedArrayError, match=r"`kept\[0\] \+ 1`: an array of an earlier call is used"):
+        kept[0] + 1
+    with pytest.raises(LeakedArrayError, match="an array of an earlier call is used"):
+        gb.trace(leaking, *given)
+
+
+def test_an_array_of_another_trace_is_of_another_call():
+    def outer(p, x):
+        h = np.tanh(x @ p["w"])
+        gb.trace(lambda p, x: h, {"w": np.ones((3, 3))}, np.ones((2, 3)))
+        return h
+
+    with pytest.raises(LeakedArrayError, match="an array of an earlier call is used"):
+        gb.trace(outer, {"w": np.ones((3, 3))}, np.ones((2, 3)))
+
+
 def test_an_index_is_no_number():
     with pytest.raises(NoDerivativeError, match="of an index has no derivative"):
         gb.trace(lambda p, x: x.astype(float) @ p["w"], {"w": FIXED.T}, FIXED.astype(int))

@@ -202,7 +202,7 @@ class Recorded(NDArrayOperatorsMixin, RecordedArray):
     def current(self) -> int:
         """Return the number of the value; a view whose base was written since is taken again."""
         if not self.tape.open:
-            raise LeakedArrayError(f"{user_line()}: an array of an earlier call is used; compute it anew in each call")
+            raise LeakedArrayError(f"{user_line()}: {LEAKED}")
         if self.base is not None and self.base.tape.open:
             self.base.current()
             if self.base.version != self.seen:
@@ -240,6 +240,8 @@ class Recorded(NDArrayOperatorsMixin, RecordedArray):
         else:
             tape.refuse(InPlaceError, f"the function writes into a view made by {name or 'a split'}; copy it first")
 
+
+LEAKED = "an array of an earlier call is used; compute it anew in each call"
 
 ASSIGNED = (
     "a recorded array is assigned to places of a plain one, which would make it a constant; collect the parts in a "
@@ -298,8 +300,8 @@ def tape_of(args: Any) -> Tape:
     """Return the tape of the arrays in arguments, all of which must be of this call."""
     tapes = [each.tape for each in recorded_in(args)]
     if any(tape is not tapes[0] or not tape.open for tape in tapes):
-        tape = next((tape for tape in tapes if tape.open), tapes[0])
-        tape.refuse(LeakedArrayError, "an array of an earlier call is used; compute it anew in each call")
+        tape = next((tape for tape in tapes if tape.open), Tape(Recorded))
+        tape.refuse(LeakedArrayError, LEAKED)
     return tapes[0]
 
 
@@ -355,14 +357,13 @@ def record(call_it: Callable[[dict[str, Recorded]], Any], leaves: Mapping[str, n
     tape.leaves = len(given)
     try:
         result = call_it(given)
+        if tape.refused is not None:  # the function went on after an error
+            raise tape.refused
+        tape_of([result, *given.values()])
+        return tape, Ref(result.current()) if isinstance(result, Recorded) else result
     except Exception:
         if tape.refused is not None:
             raise tape.refused from None
         raise
     finally:
-        tape.open = tape.refused is None and tape.open
-    if tape.refused is not None:  # the function went on after an error
-        raise tape.refused
-    number = Ref(result.current()) if isinstance(result, Recorded) else result
-    tape.open = False
-    return tape, number
+        tape.open = False

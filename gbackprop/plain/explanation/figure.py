@@ -18,6 +18,7 @@ COLORS = {
     "mc": "#9467bd",
     "residual": "#ff7f0e",
     "average": "#7f7f7f",
+    "samples": "#17becf",
 }
 
 WIDTH, HEIGHT = 8.0, 11.0

@@ -10,6 +10,7 @@ STARTS = {
     "mc": "√(R/(c M)) ∇ℓ(fₙ, ŷₙₘ)",
     "average": "Ḡ = R Σₙ ∇²ℓₙ",
     "residual": "√|r|, signs of r",
+    "samples": "R ∇ℓₙ, a column for each n",
 }
 """The formula of each signal where it starts."""
 

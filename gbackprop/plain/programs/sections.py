@@ -80,7 +80,6 @@ class LetterTape(Tape):
     """A tape that also keeps the letter to which a line of the package assigned the value of its last step."""
 
     letters: dict[int, str] = field(default_factory=dict)
-    last: Any = None
 
     def add(self, name: str, value: Any, *args: Any, **kwargs: Any) -> Any:
         found = super().add(name, value, *args, **kwargs)
@@ -92,15 +91,13 @@ class LetterTape(Tape):
         called = self.section.kind == "forward" or (self.section.kind == "loss" and self.section.layer != "factor")
         plain = LETTERS[""] if called else {}
         letters, number = LETTERS.get(frame.f_globals.get("__name__", ""), plain), len(self.values) - 1
-        place = (frame.f_code, frame.f_lineno)
         text = re.match(r"\s*(\w+) [-+*/&]?= ", linecache.getline(frame.f_code.co_filename, frame.f_lineno))
         if text and (letter := letters.get(text[1])):
             letter = letter if self.section.kind == "loss" else f"{letter}_{self.section.layer}"
-            for before in (*refs(args), *[number - 1] * (self.last == place)):
+            for before in refs(args):
                 if self.letters.get(before) == letter:  # it is a part of this value
                     del self.letters[before]
             self.letters[number] = letter
-        self.last = place
         return found
 
     def lowered(self, value: Any) -> Any:
@@ -188,8 +185,7 @@ class Sections(AtLoss):
         return signals
 
     def loss_columns(self, signal: Any, output: Any, target: Any) -> Any:
-        if signal.name in STARTS and signal not in (AVERAGE, RESIDUAL):
-            self.recording.tape.section = Section("loss", signal.name)
+        self.recording.tape.section = Section("loss", signal.name)
         return super().loss_columns(signal, output, target)
 
     def extract(self, leaf: Leaf, saved: Any, signals: Signals) -> None:

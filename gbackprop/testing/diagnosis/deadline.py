@@ -19,7 +19,7 @@ class Deadline:
 
     def __init__(self, seconds: float) -> None:
         self.ends = process_time() + seconds, perf_counter() + WAITING * seconds
-        self.looked, self.late = 0.0, False
+        self.looked = float("-inf")
 
     @property
     def passed(self) -> bool:

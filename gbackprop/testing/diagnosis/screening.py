@@ -101,7 +101,7 @@ def _some(sides: Two) -> np.ndarray:
     """Return the places of some entries, of which one side at least is not 0."""
     got, want = sides
     where = np.flatnonzero(((got != 0) | (want != 0)) & np.isfinite(got))
-    return where[np.linspace(0, len(where) - 1, min(SCREENED, len(where))).astype(int)] if len(where) else where
+    return where[np.linspace(0, len(where) - 1, min(SCREENED, len(where))).astype(int)]
 
 
 def _rows(views: Terms, shape: tuple[int, ...], where: np.ndarray) -> tuple[list[str], np.ndarray, np.ndarray]:
