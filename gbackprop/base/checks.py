@@ -125,11 +125,12 @@ def is_original(part: Any) -> bool:
 def own_methods(part: Any) -> dict[str, Any]:
     """Return the functions by which an object computes that are not gbackprop's, by name.
 
-    They stand in a user's class, were assigned to a shipped one, or are attributes in place of the class's methods.
+    They stand in a user's class, or are attributes in place of the class's methods. What was assigned to a class that
+    ships is taken for gbackprop's: so faults are planted.
     """
     found: dict[str, Any] = {}
     for kind in type(part).__mro__[-2::-1]:
-        found |= foreign_in(kind)
+        found |= {} if kind.__module__.startswith(SHIPPED) else foreign_in(kind)
     return found | {name: value for name, value in vars(part).items() if callable(value) and hasattr(type(part), name)}
 
 
@@ -165,8 +166,10 @@ def _misfit(name: str, signature: inspect.Signature, named: Mapping[str, Any], e
 
 def check_parameters(parameters: Mapping[str, Any], x: Array) -> None:
     """Check that all parameters are finite, of one dtype and on one device, and that `x` is, too, and has these."""
-    for name in [name for name, value in parameters.items() if value is None]:  # an option was assigned afterwards
-        raise ValueError(f"parameter {name}: expected an array, got none: it was not drawn")
+    for name, value in [each for each in parameters.items() if each[1].__class__.__module__ == "builtins"]:
+        if value is None:  # an option was assigned afterwards
+            raise ValueError(f"parameter {name}: expected an array, got none: it was not drawn")
+        check_shape(name, value, ())  # raises
     first: tuple[str, Array] | None = None
     alike = {(type(value), value.dtype) for value in (x, *parameters.values())} == {(np.ndarray, x.dtype)}
     for name, value in () if alike else parameters.items():
@@ -186,6 +189,19 @@ def check_parameters(parameters: Mapping[str, Any], x: Array) -> None:
     for name, value in parameters.items():
         if not all_finite(value):
             raise ValueError(f"parameter {name}: expected finite numbers, got NaN or infinity")
+
+
+def check_shapes(leaves: Any) -> None:
+    """Check that parameters, of those that are frozen, too, are arrays of their shapes."""
+    for name, layer, key, shape in shapes_of(leaves):
+        check_shape(name, (layer.drawn or {}).get(key), shape)
+
+
+def shapes_of(leaves: Any) -> list[tuple[str, Any, str, tuple[int, ...]]]:
+    """Return name, layer, key and shape of each parameter, of those that are frozen, too."""
+    each = [(leaf, key, (*shape,)) for leaf in leaves for key, shape in leaf.layer.parameter_shapes().items()]
+    names = [leaf.parameters.get(key) or f"{leaf.name}.{key}".removeprefix(".") for leaf, key, _ in each]
+    return [(name, leaf.layer, key, shape) for name, (leaf, key, shape) in zip(names, each, strict=True)]
 
 
 def check_shape(name: str, value: Any, shape: tuple[int, ...]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, device_of, on_device_of
-from gbackprop.base.checks import batch_of, positive
+from gbackprop.base.checks import batch_of, check_shapes, positive
 from gbackprop.base.errors import TooLargeError, naming, release
 from gbackprop.base.threads import NO_CONTEXT, one_blas_thread
 from gbackprop.calculus.layer import Layer
@@ -153,6 +153,7 @@ def backward(
             if prepared is None:
                 check_whole(quantities, x, Limits(*blocks))
                 plan = make_plan(network, loss, x, y, quantities, rng, training, names)
+                check_shapes(plan.leaves)
             else:
                 parts = network, loss, quantities
                 found = prepared.again(parts, (x, y, rng), progress is False and plain is loss)

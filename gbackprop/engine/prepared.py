@@ -26,7 +26,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from gbackprop.array import Array, device_of, is_array
-from gbackprop.base.checks import check_batch, is_original, is_shipped
+from gbackprop.base.checks import check_batch, check_shape, is_original, is_shipped, shapes_of
 from gbackprop.base.threads import cpu_count
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.signals import MonteCarlo
@@ -60,6 +60,7 @@ class Prepared:
 
     fields: dict[str, Any]  # attributes of a `Plan` but for network, loss, quantities and what belongs to a batch
     statistics: list[Any]  # those of each quantity
+    shapes: list[tuple[str, Layer, str, tuple[int, ...]]]  # name, layer, key and shape of each parameter
     cut: Cut
     known: NetworkForms
     layers: list[tuple[Layer | None, dict[str, Any]]]  # attributes of layers and containers; the network itself is None
@@ -93,6 +94,10 @@ class Prepared:
             if result is not None:
                 return result
         check_batch(x)
+        for name, layer, key, shape in self.shapes:
+            value = layer.drawn[key] if layer.drawn and key in layer.drawn else None
+            if value.__class__ is not np.ndarray or value.shape != shape:  # small calls count function calls
+                check_shape(name, value, shape)
         plan = self.plan(*parts).with_batch(x, y, rng)
         result = run(x, y, loss, quantities, plan) if run is not None else None
         if result is None:
@@ -152,7 +157,7 @@ class Calls:
         placing = [layer for layer in _inside(network, []) if id(layer) not in swept]
         if any(_has_array(value) for layer in placing for name, value in vars(layer).items() if name not in READ):
             return None  # its parts were made from these numbers, which may change
-        fields = {**plan.__dict__, "flow": plan.flow, "owned": plan.owned, "noise": [], "mc_noise": {}}
+        fields = {**plan.__dict__, "flow": plan.flow, "noise": [], "mc_noise": {}}
         for name in ("network", "loss", "needs"):
             del fields[name]
         classes = {kind for part in parts for kind in type(part).__mro__}
@@ -160,6 +165,7 @@ class Calls:
         prepared = Prepared(
             fields,
             [statistics for _, statistics in plan.needs],
+            shapes_of(plan.leaves),
             cut,
             run.known,
             [(None if layer is network else layer, _copied(layer.__dict__)) for layer in layers],

@@ -63,7 +63,7 @@ class Still(TorchFunctionMode):
         """Return the module's output for a batch."""
         forwards = {each.module: self._still(each.module) for each in self.wholes.values() if each.calls}
         forwards[module] = chosen
-        with torch.no_grad(), calling(forwards), Draws(self), self:
+        with torch.random.fork_rng(devices=[]), torch.no_grad(), calling(forwards), Draws(self), self:
             return module(x.clone()).detach()
 
     def _still(self, layer: torch.nn.Module) -> Callable[..., Any]:

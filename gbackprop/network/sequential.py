@@ -7,7 +7,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from gbackprop.base.checks import foreign_in, own_methods
+from gbackprop.base.checks import own_methods
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Layer, Nodes
 from gbackprop.network.container import Container, layers_of
@@ -103,7 +103,7 @@ class Sequential(Container):
             yield from layer.named_layers(path)
 
     def place(self, nodes: Nodes, name: str, *sources: int) -> int:
-        plain = type(self) is Sequential and vars(self).keys().isdisjoint(OWN) and not foreign_in(Sequential)
+        plain = type(self) is Sequential and vars(self).keys().isdisjoint(OWN)
         for method in () if plain else _own(self, OWN):
             raise UnsupportedError(
                 f"layer {name or '(the network)'}, {type(self).__name__}: expected a chain of layers, got a "

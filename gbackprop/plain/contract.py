@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, all_finite, array_module, is_array
-from gbackprop.base.checks import SHIPPED, is_ours, unpacked
+from gbackprop.base.checks import SHIPPED, check_shapes, is_ours, unpacked
 from gbackprop.calculus.inputs import noise_of
 from gbackprop.calculus.layer import Layer, Leaf
 from gbackprop.calculus.residual import DiagonalFactors, Factored, FactoredLayer
@@ -27,6 +27,7 @@ def checked(leaf: Leaf, method: str, made: Any, inputs: Sequence[Array]) -> tupl
 
 def check_contract(leaf: Leaf, inputs: Sequence[Array], training: bool = False) -> Array:
     """Check that a layer does on a few samples what every layer must do, and give its output."""
+    check_shapes([leaf])
     layer, before = leaf.layer, [each.copy() for each in inputs]
     own = training and inputs and getattr(layer.forward_training, "__func__", None) is not Layer.forward_training
     method = "forward_training" if own else "forward"
@@ -76,13 +77,13 @@ def _check_residual(leaf: Leaf, residual: Any, inputs: Sequence[Array]) -> None:
     if not isinstance(layer, FactoredLayer) or not isinstance(residual, Factored):
         kinds = f"{type(residual).__name__} of a {'FactoredLayer' if isinstance(layer, FactoredLayer) else 'Layer'}"
         raise TypeError(f"{where}: expected Factored of a FactoredLayer (gbackprop/calculus/residual.py), got {kinds}")
-    width = layer.residual_width(*leaf.input_shapes)
+    width = layer.residual_width(*[each.shape if layer.mixes else each.shape[1:] for each in inputs])
     if residual.width != width:
         raise ValueError(f"{where}: expected {width} columns as residual_width says, got {residual.width}")
     pieces, sign = residual.columns(slice(None))
     if len(pieces) != len(inputs):
         raise ValueError(f"{where}: expected pieces for {len(inputs)} inputs, got {len(pieces)}")
-    _check_array(f"{where}, signs", sign, (width, len(x)), x.dtype)
+    _check_array(f"{where}, signs", sign, (width, 1 if layer.mixes else len(x)), x.dtype)
     for piece, each in zip(pieces, inputs, strict=True):
         _check_array(f"{where}, columns", piece, (width, *each.shape), x.dtype)
 

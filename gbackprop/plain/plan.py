@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import FLOAT_NAMES, FLOATS, Array, asarray, device_of
-from gbackprop.base.checks import check_batch, check_parameters, check_shape, generator, is_original, shown
+from gbackprop.base.checks import SHIPPED, check_batch, check_parameters, generator, shown
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.base.memory import MANY_DRAWS, check_average, check_draws
-from gbackprop.base.names import inside
 from gbackprop.calculus.inputs import check_input, noise_of
 from gbackprop.calculus.jacobian import REDUCTIONS
 from gbackprop.calculus.layer import INPUT, Layer, Leaf, Nodes, leaves_of
@@ -92,12 +91,6 @@ class Plan(Meeting):
         """The sharing of outputs and parameters among layers."""
         return Flow(self.leaves)
 
-    @cached_property
-    def owned(self) -> list[tuple[str, Layer, str, tuple[int, ...]]]:
-        """Name, layer, key and shape of each parameter, of those that are frozen, too."""
-        each = [(leaf, key, (*shape,)) for leaf in self.leaves for key, shape in leaf.layer.parameter_shapes().items()]
-        return [(leaf.parameters.get(key, inside(leaf.name, key)), leaf.layer, key, shape) for leaf, key, shape in each]
-
     def with_batch(self, x: Array, y: Array, rng: int | np.random.Generator | None, first: bool = False) -> Plan:
         """Check the numbers of parameters, `x`, `y` and given targets; return the plan with all draws and with R.
 
@@ -108,19 +101,15 @@ class Plan(Meeting):
         """
         leaves, loss, batch_shape = self.leaves, self.loss, (x.shape[0], *self.leaves[-1].output_shape)
         like = x if self.floats else check_input(leaves, x)
-        for name, layer, key, shape in self.owned:
-            value = layer.drawn[key] if layer.drawn and key in layer.drawn else None
-            if value.__class__ is not np.ndarray or value.shape != shape:  # small calls count function calls
-                check_shape(name, value, shape)
         values = [(leaf.parameters, leaf.layer.parameters) for leaf in leaves if leaf.parameters]
         values = every_value(leaves) if self.wrt is not None else values  # the others are used, too
         check_parameters({name: its.get(key) for names, its in values for key, name in names.items()}, like)
         loss.check_target("y", y, like, batch_shape)
         if first:
             _check_supported(self)
-            if not all(is_original(leaf.layer) for leaf in leaves):
+            parts = [loss.plain or loss, *[leaf.layer for leaf in leaves]]
+            if any(not p.__module__.startswith(SHIPPED) or any(map(callable, vars(p).values())) for p in parts):
                 check_own(leaves, x, self.training, self.needs)
-            if not is_original(loss.plain or loss):
                 check_factor(loss, x.shape[0], y)
             if AVERAGE in self.signals:
                 check_chain(leaves)
@@ -244,6 +233,5 @@ def _lacks(leaf: Leaf, flow: Flow | None, statistic: Statistic) -> str | None:
     tied = flow is not None and any(flow.uses[name] > 1 for name in leaf.parameters.values())
     if reduction.name in REDUCTIONS and isinstance(layer.kronecker_factors, str):
         return f"{layer.kronecker_factors}{left_out(leaf)}"
-    plain = REDUCTIONS.get(reduction.name) == reduction and layer.kronecker_factors is True and not tied
-    plain = plain and is_original(layer)  # another's Jacobians may be of any kind
-    return None if plain else lacks_factor(leaf, flow, reduction)
+    known = layer.kronecker_factors is True and not tied and layer.__module__.startswith(SHIPPED)  # others: any kind
+    return None if known and REDUCTIONS.get(reduction.name) == reduction else lacks_factor(leaf, flow, reduction)

@@ -118,7 +118,9 @@ def test_what_a_module_does_in_training_mode_alone_is_refused_there(name):
     make, words = APART[name]
     torch.manual_seed(0)
     module, x = make().double().eval(), torch.randn(6, 5, 4, dtype=torch.float64)
+    state = torch.random.get_rng_state()
     network = from_torch(module, x)
+    assert torch.equal(torch.random.get_rng_state(), state)
     y = np.zeros((6, 5, 4))
     np.testing.assert_allclose(network(x.numpy()), module(x).detach(), rtol=1e-9, atol=1e-12)
     gb.backward(network, losses.MSELoss(), x.numpy(), y)

@@ -134,13 +134,6 @@ def test_wrong_arguments(case):
         call()
 
 
-def test_a_loss_whose_class_was_assigned_a_method(monkeypatch):
-    made()
-    monkeypatch.setattr(losses.CrossEntropyLoss, "hessian_sqrt", lambda *given: 1 / 0)
-    with pytest.raises(ValueError, match=r"known likelihood.* with hessian_sqrt of its own"):
-        made()
-
-
 def test_a_joint_covariance_that_is_too_large(monkeypatch):
     laplace = made()
     monkeypatch.setattr("gbackprop.base.memory.available_memory", lambda device: 1599)

@@ -6,7 +6,7 @@ from typing import Any
 
 from gbackprop.array import Array, array_module
 from gbackprop.calculus.layer import Layer, Shape
-from gbackprop.calculus.residual import DiagonalFactors
+from gbackprop.calculus.residual import DiagonalFactors, diagonal
 
 
 class Elementwise(Layer):
@@ -44,8 +44,7 @@ class Elementwise(Layer):
     mjp = jmp  # a diagonal matrix is its own transpose
 
     def residual(self, saved: Any, grad: Array) -> Array | DiagonalFactors:
-        found = self.second(*saved)  # g comes first: so the roots of a quotient's factors stay in the range
-        return DiagonalFactors((grad, *found)) if isinstance(found, tuple) else found * grad
+        return diagonal(self.second(*saved), grad)
 
     def average(self, saved: Any, curvature: Array, batch: int, shape: Shape) -> Array:
         # 1/N Σₙ diag(dₙ) Ḡ diag(dₙ) = Ḡ ∘ (1/N Σₙ dₙ dₙᵀ)
