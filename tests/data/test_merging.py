@@ -187,13 +187,6 @@ def test_a_rule_is_not_that_of_a_method_which_an_object_has_of_its_own():
         np.testing.assert_allclose(value, np.sqrt(result[plain][name]), rtol=1e-12)
 
 
-def test_a_rule_is_not_that_of_a_method_which_was_assigned_to_a_class(monkeypatch):
-    plain = q.Variance.finish
-    monkeypatch.setattr(q.Variance, "finish", lambda *values: np.sqrt(plain(*values)))
-    with pytest.raises(gb.UnsupportedError, match=r"Variance.. cannot be merged: it has no rule"):
-        gb.data.merge([run(q.Variance())])
-
-
 @pytest.mark.parametrize(
     ("quantity", "reason"),
     [
