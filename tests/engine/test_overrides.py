@@ -15,6 +15,7 @@ from gbackprop import quantities as q
 from gbackprop.calculus.signals import AVERAGE, EXACT, GRADIENT
 from gbackprop.engine import costs
 from gbackprop.layers.norms.affine import Times, Zeros
+from gbackprop.layers.norms.batch_statistics import BatchStatistics
 
 CE = losses.CrossEntropyLoss()
 IMAGES = batch(4, 2, 6, 6, seed=3)
@@ -418,3 +419,20 @@ def test_a_shipped_layer_with_a_forward_of_its_own_keeps_the_shapes(how, monkeyp
             with pytest.raises(ValueError, match=r"layer 1, Sigmoid\(\), forward: expected shape \(5, 4\)"):
                 call(net, CE, x, y)
     assert gb.backward(net, CE, x, y).loss == before
+
+
+def test_a_users_layer_in_which_samples_meet_keeps_its_contract():
+    class Own(BatchStatistics):
+        """The layer in training mode of a batch norm."""
+
+    class Norm(layers.BatchNorm1d):
+        def in_training(self):
+            return Own(self)
+
+    x, y = batch(5, 3)
+    found = []
+    for kind in (Norm, layers.BatchNorm1d):
+        net = chain(layers.Linear(3, 4), kind(4), layers.Tanh(), layers.Linear(4, 3))
+        found.append(gb.backward(net, CE, x, y, q.DiagHessian(), training=True)["diag_hessian"])
+    for name, value in found[1].items():
+        np.testing.assert_allclose(found[0][name], value, rtol=1e-12, atol=1e-15)
