@@ -153,7 +153,7 @@ def is_ours(value: Any) -> bool:
     if function.__class__ is not FunctionType:
         function = getattr(function, "fget", getattr(function, "func", function))
     if function.__class__ is FunctionType:
-        return function.__globals__["__name__"].startswith(SHIPPED)
+        return str(function.__globals__.get("__name__")).startswith(SHIPPED)
     return isinstance(function, type) or not callable(function) or is_shipped(type(function))
 
 

@@ -59,11 +59,6 @@ class DiagonalFactors:
         return mat * root * (self.sign() * root)
 
 
-def diagonal(second: Array | tuple[Array, ...], grad: Array) -> Array | DiagonalFactors:
-    """Return φ'' g, as factors if φ'' is; g comes first, so that the roots of a quotient's stay in the range."""
-    return DiagonalFactors((grad, *second)) if isinstance(second, tuple) else second * grad
-
-
 Residual = Array | Factored | DiagonalFactors
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Mapping
 from functools import partial
@@ -54,7 +55,8 @@ def _imported(module: torch.nn.Module, example: Any, output: Any) -> Container:
     """Return the network that is a module, whose forward may change its buffers."""
     x, dtype, inputs = _batch(example, _dtype(module))
     dtypes = {key: torch.as_tensor(each).dtype for key, each in items_of(example)}
-    chosen = _chosen(module, output, inputs, {key: each for key, each in dtypes.items() if not each.is_floating_point})
+    integers = {key: each for key, each in dtypes.items() if not each.is_floating_point}
+    chosen = _chosen(module, output, inputs, integers)
     theirs = [_output(module, chosen, x)]
     names: Any = None
     network: Any = _of_layers(module, output, tuple(x.shape[1:])) if inputs is None else None
@@ -67,7 +69,12 @@ def _imported(module: torch.nn.Module, example: Any, output: Any) -> Container:
         output_of = lambda batch: _output(module, chosen, batch)[1].numpy()  # noqa: E731
         check_beyond(module, output_of, network, names[1].conditions, x)
         fixed = "a batch norm has running statistics that are no layer's" * names[0].fixed_statistics
-        network.evaluation_only = fixed or unlike_in_training(module, chosen, x, names[2])
+        try:
+            copied = copy.deepcopy(module)  # whose training mode may change more than buffers
+        except Exception:  # of what cannot be copied, as a tensor that was computed
+            copied = module
+        chosen = _chosen(copied, output, inputs, integers)
+        network.evaluation_only = fixed or unlike_in_training(copied, chosen, x, names[2])
     return network
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import random
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
@@ -22,7 +24,7 @@ from gbackprop.interop.wholes import WholeModule
 def unlike_in_training(
     module: torch.nn.Module, chosen: Callable[..., Any], x: torch.Tensor, wholes: Mapping[str, WholeModule]
 ) -> str:
-    """Return what a module does in training mode beside dropout and batch norms, "" if there is nothing.
+    """Return what a module, which it may change, does in training mode beside dropout and batch norms, or "".
 
     Both of these are put into evaluation mode where they are functions or layers of the network; what is left has to
     draw no random numbers, and to give the same output.
@@ -56,15 +58,23 @@ class Still(TorchFunctionMode):
 
     def __init__(self, training: bool, paths: Mapping[int, str], wholes: Mapping[str, WholeModule]) -> None:
         super().__init__()
-        self.training, self.paths, self.wholes, self.inside = training, paths, wholes, 0
+        self.training, self.paths, self.inside = training, paths, 0
+        self.layers = [path for path, whole in wholes.items() if whole.calls]
         self.found: Counter[tuple[str, str]] = Counter()
 
     def output(self, module: torch.nn.Module, chosen: Callable[..., Any], x: torch.Tensor) -> torch.Tensor:
         """Return the module's output for a batch."""
-        forwards = {each.module: self._still(each.module) for each in self.wholes.values() if each.calls}
-        forwards[module] = chosen
-        with torch.random.fork_rng(devices=[]), torch.no_grad(), calling(forwards), Draws(self), self:
-            return module(x.clone()).detach()
+        layers = [module.get_submodule(path) for path in self.layers]
+        forwards = {layer: self._still(layer) for layer in layers} | {module: chosen}
+        before = random.getstate(), np.random.get_state()  # noqa: NPY002
+        try:
+            with torch.random.fork_rng(devices=[]), torch.no_grad(), calling(forwards), Draws(self), self:
+                return module(x.clone()).detach()
+        finally:
+            if repr((random.getstate(), np.random.get_state())) != repr(before):  # noqa: NPY002
+                self.found["", "draws random numbers of Python or NumPy"] += 1
+            random.setstate(before[0])
+            np.random.set_state(before[1])  # noqa: NPY002
 
     def _still(self, layer: torch.nn.Module) -> Callable[..., Any]:
         """Return the `forward` of a module that is a layer of the network: that of evaluation mode."""

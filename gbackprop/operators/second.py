@@ -131,7 +131,13 @@ def products(residual: Factored, mats: Sequence[Array], mixes: bool = False) -> 
     flat = [xp.moveaxis(mat.reshape(k, n, -1), 0, 1) for mat in mats]  # [N, K, D]
     found = [xp.zeros_like(each) for each in flat]
     step = max(1, COLUMN_BYTES // max(1, sum(mat[0].nbytes for mat in mats)))
-    for start in range(0, residual.width, step):
+    width = residual.width if residual.pairs is None else residual.width // 2
+    for start in range(0, width, step):
+        if residual.pairs is not None:  # a (bᵀ z₁) and b (aᵀ z₀): as columns they would cancel
+            pair = residual.pairs(slice(start, min(start + step, width)))
+            a, b = (xp.moveaxis(each.reshape(len(each), n, -1), 0, 1) for each in pair)
+            found = [found[0] + flat[1] @ b.swapaxes(1, 2) @ a, found[1] + flat[0] @ a.swapaxes(1, 2) @ b]
+            continue
         pieces, sign = residual.columns(slice(start, min(start + step, residual.width)))
         columns = [xp.moveaxis(piece.reshape(len(piece), n, -1), 0, 1) for piece in pieces]  # [N, V, D]
         along = sum(z @ v.swapaxes(1, 2) for z, v in zip(flat, columns, strict=True)) * sign.T[:, None]  # [N, K, V]

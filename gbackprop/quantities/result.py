@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gbackprop.array import Array, is_array
+from gbackprop.base.checks import own_methods
 from gbackprop.kronecker import GroupedKronecker, Kronecker
 from gbackprop.losses.base import Loss
 from gbackprop.quantities.base import Quantity, Scale
@@ -198,7 +199,7 @@ def check_objective(result: Result, what: str) -> None:
     loss, scale = result.objective, result.scale
     if loss is None or scale is None:
         return
-    weighted = loss.weighted or getattr(loss, "ignore_index", None) is not None
+    weighted = loss.weighted or getattr(loss, "ignore_index", None) is not None or "factor" in own_methods(loss)
     changed = scale.factor != 1 if loss.reduction == "sum" else scale.factor == 1 < scale.batch and not weighted
     if changed:
         words = f"R = {scale.factor:.6g} for {scale.batch} samples, the loss that the result is of"

@@ -14,7 +14,7 @@ from device_problems import CE, LISTED, X, Y, simple, there, transfers
 import gbackprop as gb
 from gbackprop import array, layers, losses
 from gbackprop import quantities as q
-from gbackprop.calculus.residual import DiagonalFactors, Factored
+from gbackprop.calculus.residual import Factored
 from gbackprop.engine.forms import FORMS
 from gbackprop.engine.memory import Allocator
 from gbackprop.engine.registry import PLAIN, Context
@@ -175,9 +175,7 @@ def test_given_pseudo_targets_take_one_look(double):
 
 
 def pieces(residual):
-    """The residual, or its factors, or the columns and signs of one that the layer factors."""
-    if isinstance(residual, DiagonalFactors):
-        return residual.factors
+    """The residual, or the columns and signs of one that the layer factors."""
     if not isinstance(residual, Factored):
         return [residual]
     (columns,), sign = residual.columns(slice(None))

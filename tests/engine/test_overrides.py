@@ -436,3 +436,13 @@ def test_a_users_layer_in_which_samples_meet_keeps_its_contract():
         found.append(gb.backward(net, CE, x, y, q.DiagHessian(), training=True)["diag_hessian"])
     for name, value in found[1].items():
         np.testing.assert_allclose(found[0][name], value, rtol=1e-12, atol=1e-15)
+
+
+def test_a_method_of_a_module_without_a_name_is_a_users():
+    room = {"half": 0.5}
+    exec("def values(self, output, target):\n    return half * ((output - target) ** 2).sum(1)", room)
+    room["values"].__globals__.pop("__name__", None)
+    (x, _), y = batch(5, 4), np.zeros((5, 3))
+    with pytest.raises(gb.UnsupportedError, match="expected L = R"):
+        gb.backward(chain(layers.Linear(4, 3)), type("Own", (losses.MSELoss,), {"value": room["values"]})(), x, y)
+    gb.backward(chain(layers.Linear(4, 3)), type("Own", (losses.MSELoss,), {"values": room["values"]})(), x, y)

@@ -254,3 +254,23 @@ def test_infinite_jacobians_elsewhere_are_no_affinity():
     net.parameters["0.p"] = np.full(3, 80.0)
     with pytest.raises(gb.UnsupportedError, match="not affine in its parameter p"):
         HESSIANS["DiagHessian"](net, (X * 1e-30).astype("float32"), Y.astype("float32"))
+
+
+def test_an_affine_parameter_that_may_not_be_negative_is_affine():
+    class Checked(Times):
+        """y = x p, with an error of its own."""
+
+        def forward(self, x):
+            if (self.parameters["p"] < 0).any():
+                raise ValueError("p: expected numbers from 0 on")
+            return super().forward(x)
+
+        @property
+        def factor(self):
+            assert (self.parameters["p"] >= 0).all()
+            return super().factor
+
+    found = [gb.backward(network(layer, "chain"), LOSS, X, Y, q.DiagHessian())["diag_hessian"]
+             for layer in (Checked(), Times())]  # fmt: skip
+    for name, value in found[1].items():
+        np.testing.assert_allclose(found[0][name], value, rtol=1e-12)

@@ -1,5 +1,7 @@
 """Ten steps of a network with batch normalization, here and in torch: parameters and running statistics agree."""
 
+import random
+
 import numpy as np
 import pytest
 
@@ -99,6 +101,10 @@ APART = {
                     "module rnn, GRU: draws random numbers"),
     "whole channels": (lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout1d(0.5)), "module 1, Dropout1d: draws"),
     "alpha": (lambda: nn.Sequential(nn.Linear(4, 4), nn.AlphaDropout(0.5)), "module 1, AlphaDropout: draws"),
+    "Python's noise": (lambda: Doing(lambda m, x: x * random.random() if m.training else x),
+                       "draws random numbers of Python or NumPy in training mode alone"),
+    "NumPy's noise": (lambda: Doing(lambda m, x: x * np.random.rand() if m.training else x),  # noqa: NPY002
+                      "draws random numbers of Python or NumPy in training mode alone"),
     "noise": (lambda: Doing(noisy), "draws random numbers (randn_like) in training mode alone"),
     "other p": (lambda: Doing(lambda m, x: F.dropout(x, 0.25 if m.training else 0.5, m.training)),
                 "drops numbers with p = 0.25 in training mode alone"),
@@ -154,3 +160,29 @@ def test_dropout_and_batch_norms_of_layers_are_those_of_training_mode(name):
     assert len(set(losses_found)) == (1 if name in ("no dropout", "batch norm") else 3)
     assert module.training
     assert all(torch.equal(before[key], value) for key, value in module.state_dict().items())
+
+
+class Decaying(nn.Module):
+    """A module that changes a parameter, a tensor and a number in training mode."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.mean, self.calls = nn.Linear(4, 4), torch.ones(4), 0
+
+    def forward(self, x):
+        if self.training:
+            self.fc.weight.data = self.fc.weight / 2
+            self.mean += 1
+            self.calls += 1
+        return self.fc(x) + self.mean
+
+
+def test_a_module_is_not_changed_by_its_training_mode():
+    torch.manual_seed(0)
+    module, x = Decaying().eval(), torch.randn(5, 4)
+    with torch.no_grad():
+        before = module(x)
+    network = from_torch(module, x)
+    assert "training mode" in network.evaluation_only
+    assert module.calls == 0
+    assert torch.equal(module(x), before)

@@ -119,3 +119,19 @@ def test_the_logarithm_of_a_sum_of_exponentials_has_its_curvature(function, devi
     for size in (43, 46, 80):
         w = np.array([[size, size - 1.0]])
         np.testing.assert_allclose(found(w.astype("float32")), found(w), rtol=3e-5)
+
+
+@pytest.mark.parametrize("size", [1e-3, 1e-6])
+def test_the_operator_of_a_product_has_its_digits_where_factors_differ_in_size(size):
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((6, 3)), rng.standard_normal((6, 2))
+    given = {name: rng.standard_normal(shape) for name, shape in {"w": (3, 4), "u": (3, 4), "v": (4, 2)}.items()}
+    given["w"] *= size
+
+    def dense(dtype):
+        parameters, batch = {name: value.astype(dtype) for name, value in given.items()}, x.astype(dtype)
+        net = gb.trace(lambda p, x: ((x @ p["w"]) * (x @ p["u"])) @ p["v"], parameters, batch)
+        return gb.operators.Hessian(net, losses.MSELoss(), (batch, y.astype(dtype))).to_dense()
+
+    want = dense("float64")
+    np.testing.assert_allclose(dense("float32"), want, atol=2e-6 * abs(want).max())

@@ -6,7 +6,6 @@ from typing import Any
 
 from gbackprop.array import Array, array_module
 from gbackprop.calculus.layer import Layer, Shape
-from gbackprop.calculus.residual import DiagonalFactors, diagonal
 
 
 class Elementwise(Layer):
@@ -27,8 +26,8 @@ class Elementwise(Layer):
         """φ'(x), given y = φ(x) as well."""
         raise NotImplementedError
 
-    def second(self, x: Array, y: Array) -> Array | tuple[Array, ...]:
-        """φ''(x), given y = φ(x) as well; or factors of it, if it may be beyond the dtype's range where r is not."""
+    def second(self, x: Array, y: Array) -> Array:
+        """φ''(x), given y = φ(x) as well."""
         raise NotImplementedError
 
     def forward(self, x: Array) -> tuple[Array, Any]:
@@ -43,8 +42,8 @@ class Elementwise(Layer):
 
     mjp = jmp  # a diagonal matrix is its own transpose
 
-    def residual(self, saved: Any, grad: Array) -> Array | DiagonalFactors:
-        return diagonal(self.second(*saved), grad)
+    def residual(self, saved: Any, grad: Array) -> Array:
+        return self.second(*saved) * grad
 
     def average(self, saved: Any, curvature: Array, batch: int, shape: Shape) -> Array:
         # 1/N Σₙ diag(dₙ) Ḡ diag(dₙ) = Ḡ ∘ (1/N Σₙ dₙ dₙᵀ)

@@ -12,7 +12,7 @@ from gbackprop.array import Array, is_array
 from gbackprop.base.checks import signature_of
 from gbackprop.base.names import inside, near_miss
 from gbackprop.calculus.layer import INPUT, Layer, Nodes, Shape
-from gbackprop.calculus.residual import Factored, FactoredLayer, products, units
+from gbackprop.calculus.residual import DiagonalFactors, Factored, FactoredLayer, products, units
 from gbackprop.calculus.walk import Unexpanded
 from gbackprop.layers.elementwise.activation import Elementwise
 from gbackprop.layers.operations.composed import COMPOSED
@@ -135,9 +135,16 @@ class CurveOperation(Operation, Elementwise):
 
     mjp = jmp
 
-    def second(self, x: Array, y: Array) -> tuple[Array, ...]:
+    def bends(self, x: Array, y: Array) -> tuple[Array, ...]:
+        """Return factors of φ''(x), as `slopes` does of φ'(x)."""
         found = self.row.second(x, y, self.at(x))
         return found if isinstance(found, tuple) else (found,)
+
+    def second(self, x: Array, y: Array) -> Array:
+        return reduce(mul, self.bends(x, y))
+
+    def residual(self, saved: Any, grad: Array) -> DiagonalFactors:  # type: ignore[override]
+        return DiagonalFactors((grad, *self.bends(*saved)))  # in this order the roots of quotients stay in the range
 
 
 class LinearOperation(Operation):
