@@ -198,3 +198,19 @@ def test_a_result_without_a_loss_has_no_scale():
     result = replace(gb.backward(net, loss, X, y, q.KFLR()), objective=None)
     with pytest.raises(ValueError, match=r"scaled: expected a result of gb\.backward, got one that does not say"):
         result.scaled("kflr", "backpack")
+
+
+def test_a_loss_with_an_r_of_its_own_that_is_1_is_not_a_changed_one(tmp_path):
+    class Labelled(losses.MSELoss):
+        """The mean over samples with a target that is not zero."""
+
+        def factor(self, batch, target):
+            return 1 / max(1.0, float((target != 0).any(1).sum()))
+
+    target = np.zeros((6, 3))
+    target[2] = 1.0
+    network = gb.Sequential(layers.Linear(2, 3), rng=0, dtype="float64")
+    result = gb.backward(network, Labelled(), np.ones((6, 2)), target, q.SecondMoment())
+    assert result.scale.factor == 1
+    gb.save(result, tmp_path / "result.safetensors")
+    result.scaled(q.SecondMoment(), "backpack")
