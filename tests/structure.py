@@ -26,8 +26,8 @@ LIMITS = {
     "class names twice": 1,
     "module names twice in a part": 0,
     "modules hidden by a name of their package": 0,
-    "lines": 61_909,
-    "code lines": 39_942,
+    "lines": 61_907,
+    "code lines": 39_939,
     "lines of tests": 54_371,
 }
 """No figure may grow beyond its limit; whoever brings one down lowers its limit. The aims are 0 functions with more

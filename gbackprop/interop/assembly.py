@@ -192,8 +192,7 @@ class Assembly(Building):
         layouts = self._layouts(node, function, given)
         call = FunctionCall(self, node, given, layouts[0])
         if function == "whole":
-            found = self._whole(call)
-            return found
+            return self._whole(call)
         if function == "columns":
             return self._placed(f"{INPUT_NAME}.{given['key']}", layouts[0])
         if function not in TABLE:

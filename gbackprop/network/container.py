@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from gbackprop.array import Array, array_module, asarray, check_device, on_device_of
-from gbackprop.base.checks import batch_of, check_batch, check_parameters, check_shape, float_name, generator, shown
+from gbackprop.base.checks import batch_of, check_batch, check_parameters, check_shapes, float_name, generator, shown
 from gbackprop.base.errors import naming
 from gbackprop.base.names import inside
 from gbackprop.calculus.inputs import check_input, noise_of
@@ -120,10 +120,8 @@ class Container(Layer):
         x = batch_of(self, x)
         check_batch(x)
         leaves = leaves_of(self, x.shape[1:])
-        parameters = self.parameters
-        for name, (layer, key) in parameters.owners.items():
-            check_shape(name, layer.parameters.get(key), layer.parameter_shapes()[key])
-        check_parameters(parameters, check_input(leaves, x))
+        check_shapes(leaves)
+        check_parameters(self.parameters, check_input(leaves, x))
         with on_device_of(x), naming(lambda: f"forward pass of {x.shape[0]} samples"):
             return output_of(leaves, x, FORMS)
 
