@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, all_finite, array_module, is_array
-from gbackprop.base.checks import SHIPPED, check_shapes, unpacked
+from gbackprop.base.checks import SHIPPED, check_shapes, is_shipped, unpacked
 from gbackprop.calculus.inputs import noise_of
 from gbackprop.calculus.layer import Layer, Leaf
 from gbackprop.calculus.residual import DiagonalFactors, Factored, FactoredLayer
@@ -17,7 +17,7 @@ from gbackprop.calculus.residual import DiagonalFactors, Factored, FactoredLayer
 
 def checked(leaf: Leaf, method: str, made: Any, inputs: Sequence[Array]) -> tuple[Array, Any]:
     """Return what a layer's forward pass gave, (output, saved); check its kind and shape if that does not ship."""
-    if not (leaf.layer.__module__.startswith(SHIPPED) and method not in vars(leaf.layer)):
+    if not (leaf.layer.__module__.startswith(SHIPPED) and is_shipped(type(vars(leaf.layer).get(method, leaf)))):
         where = f"{leaf}, {method}"
         y, _ = unpacked(where, made)
         dtype = inputs[0].dtype if inputs and inputs[0].dtype.kind == "f" else y.dtype

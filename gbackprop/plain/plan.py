@@ -107,7 +107,6 @@ class Plan(Meeting):
         loss.check_target("y", y, like, batch_shape)
         if first:
             _check_supported(self)
-            # `is_original` says it exactly; this may find more, and is no further function for a reader of this engine
             parts = [loss.plain or loss, *[leaf.layer for leaf in leaves]]
             if any(not p.__module__.startswith(SHIPPED) or any(map(callable, vars(p).values())) for p in parts):
                 check_own(leaves, x, self.training, self.needs)

@@ -79,8 +79,7 @@ class Sampled(Quantity):
 class DiagGGNMC(Sampled):
     """Diagonal of the GGN, Monte-Carlo estimate, shape (*p) for each parameter.
 
-    Scale: diag(R Σₙ Jₙᵀ (1/M Σₘ s sᵀ) Jₙ) with E[s sᵀ] = Hₙ; its expectation is `DiagGGN`. As BackPACK's
-    `diag_ggn_mc`.
+    Scale: diag(R Σₙ Jₙᵀ (1/M Σₘ s sᵀ) Jₙ) with E[s sᵀ] = Hₙ; its expectation is `DiagGGN`. As BackPACK's `diag_ggn_mc`.
 
     Source: paper, appendix A.2 (quantities of the GGN).
     """

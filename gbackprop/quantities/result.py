@@ -100,8 +100,7 @@ class Result:
         ------
         KeyError, ValueError
             If the quantity was not asked for, or the library does not have it, or not in its convention; if there is no
-            such library in the table, `gbackprop.quantities.scaling`, or the result has no loss, or one
-            that was changed after the call.
+            such library in the table, `gbackprop.quantities.scaling`, or no loss in it, or one that has changed.
         UnsupportedError
             If the result was read from a file and its loss is none of gbackprop's.
         """
