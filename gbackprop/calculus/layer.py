@@ -116,8 +116,9 @@ class Nodes:
         lowest = not any(leaf.swept for leaf in taken)
         swept = bool(parameters) or not lowest
         constant = layer.broadcasts and len(taken) == len(sources) and all(leaf.constant for leaf in taken)
-        of_both = getattr(type(layer), "bilinear", False)  # and curved in both inputs together alone
-        curved = layer.curvature != "zero" and (not of_both or [leaf.swept for leaf in taken] == [True, True])
+        linear = (0, 1) if getattr(type(layer), "bilinear", False) else getattr(type(layer), "linear_in", ())
+        moved = [k for k, source in enumerate(sources) if source != INPUT and self.leaves[source].swept]
+        curved = layer.curvature != "zero" and (len(moved) != 1 or moved[0] not in linear)
         kind = swept, lowest, constant, curved
         self.leaves.append(Leaf(name, layer, shapes, output_shape, i, sources, parameters, *kind))
         return i

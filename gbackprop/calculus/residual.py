@@ -24,12 +24,13 @@ Values = tuple[Array, Array] | None
 class Factored:
     """The residual as Σᵥ signᵥ v vᵀ, with v over all inputs of the layer: their number, and columns of a slice.
 
-    Of a sum Σₖ (aₖ bₖᵀ + bₖ aₖᵀ) with aₖ on one input and bₖ on another, `pairs` gives aₖ and bₖ of a slice of k.
+    Of a sum Σₖ (aₖ bₖᵀ + bₖ aₖᵀ) with aₖ on one input and bₖ on another, `pairs` gives aₖ and bₖ of a slice of k, and
+    what aₖ is on the input of bₖ, if it is on both.
     """
 
     width: int
     columns: Callable[[slice], Pieces]
-    pairs: Callable[[slice], tuple[Array, Array]] | None = None
+    pairs: Callable[[slice], tuple[Array, ...]] | None = None
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,9 @@ class FactoredLayer(Layer):
     bilinear: ClassVar[bool] = False
     """True if it is linear in each of two inputs, so that it is curved in both together alone."""
 
+    linear_in: ClassVar[tuple[int, ...]] = ()
+    """The inputs in which it is linear while others do not change, if it is not bilinear."""
+
     def residual_width(self, *shapes: Shape) -> int:
         """Return the number of columns of the residual, for inputs of these feature shapes."""
         raise NotImplementedError(f"{type(self).__name__} has no residual_width")
@@ -90,15 +94,20 @@ class FactoredLayer(Layer):
         raise NotImplementedError(f"{type(self).__name__} has no residual")
 
 
-def products(count: int, pairs: Callable[[Array], tuple[Array, Array]], like: Array, at: Values = None) -> Factored:
-    """Factor Σₖ (aₖ bₖᵀ + bₖ aₖᵀ), with aₖ on the first input and bₖ on the second: two columns for each k."""
+def products(count: int, pairs: Callable[[Array], tuple[Array, ...]], like: Array, at: Values = None) -> Factored:
+    """Factor Σₖ (aₖ bₖᵀ + bₖ aₖᵀ), with aₖ on the first input, or on both, and bₖ on the second: two columns each."""
     xp = array_module(like)
 
     def columns(span: slice) -> Pieces:
         index = xp.arange(2 * count)[span]
-        return signed(*pairs(index % count), xp.where(index < count, 1, -1), at)
+        a, b, *also = pairs(index % count)
+        return signed(a, b, xp.where(index < count, 1, -1), at, *also)
 
-    return Factored(2 * count, columns, lambda some: evened(*pairs(xp.arange(count)[some]), at))
+    def even(some: slice) -> tuple[Array, ...]:
+        a, b, *also = pairs(xp.arange(count)[some])
+        return evened(a, b, at, *also)
+
+    return Factored(2 * count, columns, even)
 
 
 def paired(residual: Factored, origin: Any, span: slice) -> list[Columns]:
@@ -108,10 +117,10 @@ def paired(residual: Factored, origin: Any, span: slice) -> list[Columns]:
     """
     assert residual.pairs is not None
     start, stop, _ = span.indices(residual.width)
-    a, b = residual.pairs(slice((start + 1) // 2, (stop + 1) // 2))
+    a, b, *also = residual.pairs(slice((start + 1) // 2, (stop + 1) // 2))
     xp, origins = array_module(a), ((Paired(origin), 2 * len(a)),)
     sign = xp.ones((2 * len(a), a.shape[1]), dtype=a.dtype)
-    values = xp.concatenate([a, xp.zeros_like(a)]), xp.concatenate([xp.zeros_like(b), b])
+    values = xp.concatenate([a, xp.zeros_like(a)]), xp.concatenate([*(also or [xp.zeros_like(b)]), b])
     return [Columns(each, sign, origins) for each in values]
 
 
@@ -139,21 +148,22 @@ def balanced(columns: Columns) -> Columns:
     return Columns(xp.concatenate(values), xp.concatenate(signs), columns.origins)
 
 
-def signed(a: Array, b: Array, sign: Array, at: Values) -> Pieces:
-    """Return (s a, ±b / s) / √2, with s² = max|b y| / max|a x| so that neither piece is lost beside the other.
+def signed(a: Array, b: Array, sign: Array, at: Values, also: Array | None = None) -> Pieces:
+    """Return (s a, s also ± b / s) / √2, with s² = max|b y| / max|a x| so that no piece is lost beside the other.
 
     The sum of both signs is a bᵀ + b aᵀ. The sign is 0 where a or b is zero. With the inputs' values x and y, a and b
     are compared by what relative changes of these do, as the columns below do not depend on the units of x and y.
     """
     s, curved = _scale(a, b, at)
     sign = sign.astype(a.dtype)[:, None] * curved
-    return (_times(a, abs(sign) * s / 2**0.5), _times(b, sign / s / 2**0.5)), sign
+    first, second = _times(a, abs(sign) * s / 2**0.5), _times(b, sign / s / 2**0.5)
+    return (first, second if also is None else second + _times(also, abs(sign) * s / 2**0.5)), sign
 
 
-def evened(a: Array, b: Array, at: Values) -> tuple[Array, Array]:
+def evened(a: Array, b: Array, at: Values, *also: Array) -> tuple[Array, ...]:
     """Return (s a, b / s), with s as in `signed`: the values of y = f(x) may be as large as their slopes are small."""
     s, _ = _scale(a, b, at)
-    return _times(a, s), _times(b, 1 / s)
+    return _times(a, s), _times(b, 1 / s), *[_times(each, s) for each in also]
 
 
 def _scale(a: Array, b: Array, at: Values) -> tuple[Array, Array]:

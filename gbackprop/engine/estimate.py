@@ -27,6 +27,7 @@ from gbackprop.array import Array, array_module, device_of, is_array
 from gbackprop.base.memory import KFRA_COPIES, size
 from gbackprop.calculus.gram import Pairs
 from gbackprop.calculus.layer import INPUT, Layer, Leaf
+from gbackprop.calculus.residual import FactoredLayer
 from gbackprop.calculus.signals import AVERAGE, GRADIENT, RESIDUAL, SAMPLES
 from gbackprop.calculus.walk import values_upwards
 from gbackprop.calculus.wrt import InputRows
@@ -234,7 +235,8 @@ def stack_bytes(plan: Plan, column_block: int | None = None) -> int:
 
 def _stacks(plan: Plan) -> int:
     """Return how many arrays of the size of the stack there are at a time."""
-    pairs = [leaf for leaf in plan.leaves if getattr(leaf.layer, "bilinear", False) or plan.flow.mixed(leaf)]
+    of_two = [leaf.layer for leaf in plan.leaves if isinstance(leaf.layer, FactoredLayer)]
+    pairs = any(layer.bilinear or layer.linear_in for layer in of_two) or any(map(plan.flow.mixed, plan.leaves))
     return 5 if RESIDUAL in plan.signals and pairs and number_bytes(plan) == 4 else 3
 
 

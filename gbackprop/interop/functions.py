@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import log, pi
+from math import pi
 from typing import Any
 
 import torch
@@ -28,9 +28,10 @@ ACTIVATIONS: dict[str, type[Layer]] = {
 """Elementwise functions, by torch's names."""
 
 CURVES = {
-    "exp": "exp", "expm1": "expm1", "log": "log", "log1p": "log1p", "sqrt": "sqrt", "rsqrt": "rsqrt", "sin": "sin",
-    "reciprocal": "reciprocal", "cos": "cos", "tan": "tan", "atan": "arctan", "sinh": "sinh", "cosh": "cosh",
-    "erf": "erf", "special_erf": "erf", "abs": "absolute", "sign": "sign", "square": "square",
+    "exp": "exp", "expm1": "expm1", "log": "log", "log2": "log2", "log10": "log10", "log1p": "log1p", "sqrt": "sqrt",
+    "rsqrt": "rsqrt", "sin": "sin", "reciprocal": "reciprocal", "cos": "cos", "tan": "tan", "atan": "arctan",
+    "sinh": "sinh", "cosh": "cosh", "erf": "erf", "special_erf": "erf", "abs": "absolute", "sign": "sign",
+    "square": "square",
 }  # fmt: skip
 """The rows of elementwise functions, by torch's names."""
 
@@ -96,9 +97,9 @@ def div(call: FunctionCall) -> str:
     if is_number(call.other):
         if finite(call.other) == 0:
             raise UnsupportedError("expected a number other than 0 as the divisor")
-        return call.scaled(call.place(call.self).name, 1 / finite(call.other))
+        return call.op("divided_by", call.place(call.self).name, number=finite(call.other))
     if is_number(call.self):
-        return call.scaled(call.op("reciprocal", call.place(call.other).name), finite(call.self))
+        return call.op("reciprocal", call.place(call.other).name, numerator=finite(call.self))
     return call.op("divide", *call.aligned(call.self, call.other))
 
 
@@ -111,7 +112,7 @@ def power(call: FunctionCall) -> str:
     if is_number(call.self):
         if finite(call.self) <= 0:
             raise UnsupportedError(f"expected a base above 0, got {finite(call.self)}")
-        return call.op("exp", call.scaled(call.place(call.exponent).name, log(finite(call.self))))
+        return call.op("raised", call.place(call.exponent).name, base=finite(call.self))
     base = call.place(call.self).name
     if not is_number(call.exponent):
         names = call.aligned(call.self, call.exponent)
@@ -204,11 +205,6 @@ def vector_norm(call: FunctionCall) -> str:
     return reduction(row)(call)
 
 
-def log2(base: float) -> Callable[[FunctionCall], str]:
-    """Return a logarithm of a base."""
-    return lambda call: call.scaled(call.op("log", call.place(call.self).name), 1 / log(base))
-
-
 def norm_except(call: FunctionCall) -> str:
     """Return the 2-norm over all axes but one, or over all."""
     place = call.place(call.v)
@@ -248,7 +244,7 @@ FUNCTIONS: dict[str, Callable[[FunctionCall], Any]] = {
     **dict.fromkeys(("mul", "multiply"), mul), **dict.fromkeys(("div", "divide", "true_divide"), div),
     "addcmul": addcmul, "bilinear": bilinear,
     "rsub": lambda c: c.plus(c.other, _times(c, c.self, -c.given["alpha"])),
-    "neg": lambda c: c.scaled(c.place(c.self).name, -1), "pow": power, "log2": log2(2), "log10": log2(10),
+    "neg": lambda c: c.scaled(c.place(c.self).name, -1), "pow": power,
     **dict.fromkeys(("clamp", "clip", "clamp_min", "clamp_max"), clamp),
     **CONDITIONS, "any": truth("max"), "all": truth("min"),
     "sum": reduction("sum"), "mean": reduction("mean"), "amax": reduction("max"), "amin": reduction("min"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import copysign, inf
 from typing import Any
 
 import numpy as np
@@ -52,6 +51,13 @@ def _arithmetic(name: str, right: Callable[[float], Any], left: Callable[[float]
         return call.row(name, *call.inputs)
 
     return rule
+
+
+def _quotient(call: OnnxCall) -> OnnxTensor:
+    above, below = call.number(0), call.number(1)
+    if below:
+        return call.row("divided_by", call.inputs[0], number=below)
+    return call.row("reciprocal", call.inputs[1], numerator=above) if above else call.row("divide", *call.inputs)
 
 
 def _power(call: OnnxCall) -> OnnxTensor:
@@ -219,7 +225,7 @@ TABLE: dict[str, Rule] = {
     "Add": _arithmetic("add", lambda c: {"shift": c}, lambda c: {"shift": c}),
     "Sub": _arithmetic("subtract", lambda c: {"shift": -c}, lambda c: {"factor": -1, "shift": c}),
     "Mul": _arithmetic("multiply", lambda c: {"factor": c}, lambda c: {"factor": c}),
-    "Div": _arithmetic("divide", lambda c: {"factor": 1 / c if c else copysign(inf, c)}), "Pow": _power,
+    "Div": _quotient, "Pow": _power,
     "Sum": _several("add"), "Max": _several("maximum"), "Min": _several("minimum"),
     "Not": lambda call: call.row("affine", call.x, factor=-1, shift=1),
     "MatMul": lambda call: _product(call, *map(call.tensor, call.inputs)), "Gemm": _gemm, "Einsum": _einsum,

@@ -135,8 +135,11 @@ def products(residual: Factored, mats: Sequence[Array], mixes: bool = False) -> 
     for start in range(0, width, step):
         if residual.pairs is not None:  # a (bᵀ z₁) and b (aᵀ z₀): as columns they would cancel
             pair = residual.pairs(slice(start, min(start + step, width)))
-            a, b = (xp.moveaxis(each.reshape(len(each), n, -1), 0, 1) for each in pair)
-            found = [found[0] + flat[1] @ b.swapaxes(1, 2) @ a, found[1] + flat[0] @ a.swapaxes(1, 2) @ b]
+            a, b, *also = (xp.moveaxis(each.reshape(len(each), n, -1), 0, 1) for each in pair)
+            of_a, of_b = flat[0] @ a.swapaxes(1, 2), flat[1] @ b.swapaxes(1, 2)
+            found = [found[0] + of_b @ a, found[1] + of_a @ b]
+            for c in also:  # a is on the second input, too
+                found[1] = found[1] + of_b @ c + flat[1] @ c.swapaxes(1, 2) @ b
             continue
         pieces, sign = residual.columns(slice(start, min(start + step, residual.width)))
         columns = [xp.moveaxis(piece.reshape(len(piece), n, -1), 0, 1) for piece in pieces]  # [N, V, D]

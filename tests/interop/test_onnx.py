@@ -835,3 +835,14 @@ def test_the_extra_is_named():
     )
     words = "gb.interop.from_onnx: the package 'onnx' is not installed; pip install \"gbackprop[onnx]\"\n"
     assert done.stderr.endswith(words), done.stderr
+
+
+@pytest.mark.parametrize("quotient", [("x", "c"), ("c", "x"), ("x", "w"), ("x", "x")])
+def test_equal_numbers_are_equal_after_quotients(quotient):
+    nodes = [("Div", " ".join(quotient), "q", {}), ("GreaterOrEqual", "q one", "more", {}),
+             ("Where", "more w x", "y", {})]  # fmt: skip
+    w, x = np.array([49.0, 41, 47]), np.array([[49.0, 41, 47], [98, 49, 49]])
+    network = taken(nodes, {"c": np.array(49.0), "one": np.array(1.0), "w": w})
+    more = {"x": x, "c": 49.0, "w": w}
+    want = np.where(more[quotient[0]] / more[quotient[1]] >= 1, w, x)
+    np.testing.assert_array_equal(network(x), want)

@@ -622,3 +622,17 @@ def test_infinite_outputs_are_torchs_where_those_are():
 def test_what_cannot_be_taken_is_named(function, words):
     with pytest.raises(ValueError, match=words):
         from_torch(Own(lambda m, x: function(m.v * x), {"v": torch.rand(4)}), torch.randn(3, 4))
+
+
+EQUAL = {
+    "x / number": lambda m, x: x / 49 >= 1, "x / v": lambda m, x: x / m.v >= 1, "number / x": lambda m, x: 49 / x >= 1,
+    "log2": lambda m, x: x.log2() == 3, "log10": lambda m, x: x.log10() >= 3, "2 ** x": lambda m, x: 2**x == 8,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EQUAL)
+def test_equal_numbers_are_equal_after_quotients_and_logarithms_as_torch_rounds_them(name):
+    module = Own(lambda m, x: torch.where(EQUAL[name](m, x), x, -x) * m.v, {"v": torch.tensor([49.0, 41, 1000])})
+    x = torch.tensor([[49.0, 41, 1000], [8, 3, 47]]).double()
+    network = from_torch(module.double(), torch.rand(3, 3).double() + 0.1)
+    np.testing.assert_array_equal(network(x.numpy()), module(x).detach())

@@ -186,6 +186,8 @@ def test_derivatives_at_ties_and_kinks(name, options, inputs, expected):
       for exponent in (np.ones((3, 1)), np.ones(2) > 0)],
     ("affine", {"factor": "2"}, [(2,)], "factor: expected a number, got '2'"),
     ("clip", {"least": 2, "most": 1}, [(2,)], "least, most: expected one bound, or two in order"),
+    ("divided_by", {"number": 0}, [(2,)], "number: expected one other than 0, got 0"),
+    ("raised", {"base": -1}, [(2,)], "base: expected a number above 0, got -1"),
     ("matmul", {}, [(), (2,)], "expected vectors or matrices"),
     ("where", {}, [(2,), (2,)], "expected 3 inputs, got 2"),
     *[("einsum", {"subscripts": text}, [(2,), (2,)], "subscripts: expected 'a,b->c'")
@@ -200,13 +202,14 @@ def test_what_does_not_fit_is_refused(name, options, shapes, words):
 
 
 COSTS = {  # numbers of operations, of the first case of each row
-    0: "reshape transpose", 2: "getitem", 3: "reciprocal negative", 4: "square absolute sign minimum multiply",
-    5: "concatenate", 8: "repeat", 9: "tril", 10: "clip", 16: "std fold", 20: "prod", 32: "unfold",
+    0: "reshape transpose", 2: "getitem", 3: "reciprocal negative divided_by", 5: "concatenate",
+    4: "square absolute sign minimum multiply", 8: "repeat", 9: "tril", 10: "clip",
+    16: "std fold", 20: "prod", 32: "unfold",
     6: "sqrt root rsqrt affine sum mean gather take flip roll scatter_add cumsum add subtract maximum where einsum "
        "greater greater_equal less less_equal equal not_equal index_add stack",
     12: "max min broadcast_to pad along triu matmul divide var norm", 36: "cosine_similarity", 40: "glu", 120: "pow",
-    30: "expm1 log log1p power sin cos tan arctan sinh cosh erf", 60: "exp logsumexp softmax log_softmax",
-    64: "interpolate",
+    30: "expm1 log log2 log10 raised log1p power sin cos tan arctan sinh cosh erf", 64: "interpolate",
+    60: "exp logsumexp softmax log_softmax",
 }  # fmt: skip
 
 

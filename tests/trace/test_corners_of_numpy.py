@@ -30,6 +30,29 @@ def test_a_comparison_with_what_is_no_number_is_numpys(compare, number):
             np.testing.assert_array_equal(network(x), function({"b": B}, x))
 
 
+SIGNS = np.resize([1.0, -1], 98)
+EQUAL = {  # where equal numbers are compared, or whole ones come out, at rounding of NumPy's own
+    "x / number": lambda p, x: x / 49 >= 1, "x / p": lambda p, x: x / p["w"] >= 1,
+    "number / x": lambda p, x: 49 / x >= 1, "log2": lambda p, x: np.log2(x) == 3,
+    "x / max": lambda p, x: x / np.max(x, axis=1, keepdims=True) >= 1,
+    "log10": lambda p, x: np.log10(x) >= 3, "2 ** x": lambda p, x: np.exp2(np.minimum(x, 8)) == 2.0**8,
+    "variance": lambda p, x: np.var(x * SIGNS / x, axis=1, keepdims=True) >= 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EQUAL)
+def test_equal_numbers_are_equal_after_functions_that_numpy_rounds_exactly(name):
+    def function(p, x):
+        return np.where(EQUAL[name](p, x), x, 0 * x) * p["b"] + p["w"]
+
+    whole = np.concatenate([np.arange(1.0, 196), [8, 1000, 49]]).reshape(2, 99)[:, :98]
+    params = {"w": whole[0, ::-1] + 0.5, "b": np.arange(1.0, 99)}
+    network = gb.trace(function, params, abs(np.random.default_rng(1).normal(size=(4, 98))) + 0.1)
+    for w in whole:  # other numbers than the traced ones
+        network.parameters.load(params | {"w": w})
+        np.testing.assert_array_equal(network(whole), function(params | {"w": w}, whole))
+
+
 def test_a_branch_at_the_logarithm_of_a_negative_number_has_numpys_gradient():
     def function(p, x):
         return np.where(np.log(x) > 0, x, 0 * x) * p["b"]

@@ -7,7 +7,7 @@ from typing import Any
 from gbackprop.array import Array
 from gbackprop.engine.registry import Context, LayerForms
 from gbackprop.layers.joins import MatMul, Multiply
-from gbackprop.layers.operations.operation import BilinearOperation
+from gbackprop.layers.operations.operation import BilinearOperation, QuotientOperation
 
 
 def multiply(layer: Multiply, saved: Any, g: Array, of_a: Array, of_b: Array) -> tuple[Array, Array]:
@@ -34,4 +34,5 @@ ROWS = [
     LayerForms(Multiply, residual_product=multiply),
     LayerForms(MatMul, residual_product=matmul),
     LayerForms(BilinearOperation, carry=carry, pure=True),
+    LayerForms(QuotientOperation, pure=True),
 ]

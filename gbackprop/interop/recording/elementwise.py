@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import log
 from typing import Any
 
 import numpy as np
@@ -91,16 +90,15 @@ def _multiplied(c: StepReader, x: str, n: float, left: bool) -> str:
 
 def _divided(c: StepReader, x: str, n: float, left: bool) -> str | None:
     if not left:
-        return c.op("affine", x, factor=1 / n) if n else None
-    inverse = c.op("reciprocal", x)
-    return inverse if n == 1 else c.op("affine", inverse, factor=n)
+        return c.op("divided_by", x, number=n) if n else None
+    return c.op("reciprocal", x, **({} if n == 1 else {"numerator": n}))
 
 
 def _powered(c: StepReader, x: str, n: float, left: bool) -> str | None:
     if not left:
         known = {2.0: "square", -1.0: "reciprocal"}
         return c.op(known[n], x) if n in known else c.op("power", x, exponent=int(n) if n == int(n) else n)
-    return c.op("exp", c.op("affine", x, factor=log(n))) if n > 0 else None
+    return c.op("raised", x, base=n) if n > 0 else None
 
 
 def _power(c: StepReader, a: Any, b: Any) -> str:
@@ -172,10 +170,10 @@ def _clipped(c: StepReader, x: Value, a_min: Any = None, a_max: Any = None, **mo
 
 
 ELEMENTWISE: dict[str, Reader] = {
-    **{name: curve(name) for name in ("exp", "expm1", "log", "log1p", "sqrt", "sin", "cos", "tan", "arctan", "sinh",
-                                      "cosh", "erf", "negative", "absolute", "sign", "square", "reciprocal")},
+    **{name: curve(name) for name in ("exp", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos",
+                                      "tan", "arctan", "sinh", "cosh", "erf", "negative", "absolute", "sign", "square",
+                                      "reciprocal")},
     **dict.fromkeys(("abs", "fabs"), curve("absolute")), "atan": curve("arctan"),
-    "log2": curve("log", "affine", factor=1 / log(2)), "log10": curve("log", "affine", factor=1 / log(10)),
     "exp2": lambda c, x: _powered(c, c.operand(x), 2.0, True),
     "tanh": layer(Tanh), "expit": layer(Sigmoid), "logaddexp": _soft,
     "add": join("add", _added), "subtract": join("subtract", _subtracted), "multiply": join("multiply", _multiplied),

@@ -33,7 +33,7 @@ def _spread(of: Shape, *, axis: Any = None, ddof: int = 0, keepdims: bool = Fals
 
 def _variance(o: Bound, op: Op, x: Any) -> Any:
     squares = op("square", op("subtract", x, op("mean", x, axis=o.axis, keepdims=True)))
-    return op("affine", op("sum", squares, axis=o.axis, keepdims=o.keepdims), factor=1 / (o.count - o.ddof))
+    return op("divided_by", op("sum", squares, axis=o.axis, keepdims=o.keepdims), number=o.count - o.ddof)
 
 
 def _norm(o: Bound, op: Op, x: Any) -> Any:
@@ -199,8 +199,6 @@ def _resample(o: Bound, op: Op, x: Any) -> Any:
 
 
 COMPOSED = table(
-    ComposedRow("divide", "{0} / {1}", lambda o, op, a, b: op("multiply", a, op("reciprocal", b)),
-                cost=numbers(2), bind=pair),
     ComposedRow("pow", "np.power({0}, {1})", lambda o, op, a, b: op("exp", op("multiply", op("log", a), b)),
                 ties="not a number where the base is negative", cost=numbers(20), bind=pair),
     ComposedRow("var", "np.var({0}, axis={axis}, ddof={ddof}, keepdims={keepdims})", _variance,

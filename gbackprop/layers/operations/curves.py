@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf, pi
+from math import inf, log, pi
 from numbers import Real
 from typing import Any
 
@@ -29,6 +29,22 @@ def _powered(of: Shape, *, exponent: Any) -> Bound:
 
 def _affine(of: Shape, *, factor: float = 1, shift: float = 0) -> Bound:
     return Bound(shape=of, factor=_number("factor", factor), shift=_number("shift", shift))
+
+
+def _divided(of: Shape, *, number: float) -> Bound:
+    if _number("number", number) == 0:
+        raise ValueError("number: expected one other than 0, got 0")
+    return Bound(shape=of, number=number)
+
+
+def _inverted(of: Shape, *, numerator: float = 1) -> Bound:
+    return Bound(shape=of, numerator=_number("numerator", numerator))
+
+
+def _raised(of: Shape, *, base: float) -> Bound:
+    if not _number("base", base) > 0:
+        raise ValueError(f"base: expected a number above 0, got {base!r}")
+    return Bound(shape=of, base=base)
 
 
 def _clipped(of: Shape, *, least: float | None = None, most: float | None = None) -> Bound:
@@ -93,6 +109,13 @@ def _xp(name: str) -> Any:
 POSITIVE = "x > 2⁻²⁰⁰"
 SOME, FEW, ONE = numbers(10), numbers(2), numbers()
 
+
+def _logarithm(n: int) -> CurveRow:
+    words, rate = f"y = log(x)/log({n}); 1/(log({n}) x) g; −1/(log({n}) x²) g; {POSITIVE}", log(n)
+    return CurveRow(f"log{n}", f"np.log{n}({{0}})", words, _xp(f"log{n}"),
+                    lambda x, y, o: 1 / rate / x, lambda x, y, o: (-1 / rate / x, 1 / x), cost=SOME)  # fmt: skip
+
+
 CURVES = table(
     CurveRow("exp", "np.exp({0})", "y = eˣ; y g; y g", _xp("exp"),
              lambda x, y, o: y, lambda x, y, o: y, cost=SOME),
@@ -100,6 +123,7 @@ CURVES = table(
              _xp("exp"), _xp("exp"), cost=SOME),
     CurveRow("log", "np.log({0})", f"y = log(x); 1/x g; −1/x² g; {POSITIVE}", _xp("log"),
              lambda x, y, o: 1 / x, lambda x, y, o: (-1 / x, 1 / x), cost=SOME),
+    _logarithm(2), _logarithm(10),
     CurveRow("log1p", "np.log1p({0})", "y = log(1 + x); 1/(1 + x) g; −1/(1 + x)² g; x > −0.99", _xp("log1p"),
              lambda x, y, o: 1 / (1 + x), lambda x, y, o: (-1 / (1 + x), 1 / (1 + x)), cost=SOME),
     CurveRow("sqrt", "np.sqrt({0})", f"y = √(x); 0.5/y g; −0.25/(x y) g; {POSITIVE}", _xp("sqrt"),
@@ -111,14 +135,20 @@ CURVES = table(
     CurveRow("rsqrt", "1 / np.sqrt({0})", f"y = 1/√(x); −0.5 y/x g; 0.75 y/x² g; {POSITIVE}",
              lambda x, o: 1 / array_module(x).sqrt(x),
              lambda x, y, o: (-0.5 * y, 1 / x), lambda x, y, o: (0.75 * y, 1 / x, 1 / x), cost=FEW),
-    CurveRow("reciprocal", "1 / {0}", "y = 1/x; −y² g; 2 y³ g; |x| > 2⁻²⁰⁰", lambda x, o: 1 / x,
-             lambda x, y, o: (-y, y), lambda x, y, o: (2 * y, y, y)),
+    CurveRow("reciprocal", "{numerator} / {0}", "y = numerator/x; −y/x g; 2y/x² g; |x| > 2⁻²⁰⁰",
+             lambda x, o: o.numerator / x,
+             lambda x, y, o: (-y, 1 / x), lambda x, y, o: (2 * y, 1 / x, 1 / x), bind=_inverted),
+    CurveRow("divided_by", "{0} / {number}", "y = x/number; 1/number g", lambda x, o: x / o.number,
+             lambda x, y, o: _full(x, 1 / o.number), bind=_divided),
     CurveRow("square", "np.square({0})", "y = x²; 2x g; 2 g", lambda x, o: x * x,
              lambda x, y, o: 2 * x, lambda x, y, o: _full(x, 2)),
     CurveRow("power", "np.power({0}, {exponent})",
              "y = x^p, p = exponent; p x^(p − 1) g; p (p − 1) x^(p − 2) g; x > 0.01", lambda x, o: x ** _exponent(x, o),
              lambda x, y, o: _power(x, o, 1), lambda x, y, o: _power(x, o, 2),
              ties="a factor 0 makes 0, also at 0, as in torch", bind=_powered, cost=SOME),
+    CurveRow("raised", "np.power({base}, {0})", "y = e^(log(base) x); log(base) y g; log(base)² y g",
+             lambda x, o: o.base**x,
+             lambda x, y, o: log(o.base) * y, lambda x, y, o: log(o.base) ** 2 * y, bind=_raised, cost=SOME),
     CurveRow("sin", "np.sin({0})", "y = sin(x); cos(x) g; −y g", _xp("sin"),
              _xp("cos"), lambda x, y, o: -y, cost=SOME),
     CurveRow("cos", "np.cos({0})", "y = cos(x); −sin(x) g; −y g", _xp("cos"),

@@ -15,12 +15,22 @@ from gbackprop.calculus.layer import INPUT, Layer, Nodes, Shape
 from gbackprop.calculus.residual import DiagonalFactors, Factored, FactoredLayer, products, units
 from gbackprop.calculus.walk import Unexpanded
 from gbackprop.layers.elementwise.activation import Elementwise
+from gbackprop.layers.operations.axes import aligned, summed_to
 from gbackprop.layers.operations.composed import COMPOSED
 from gbackprop.layers.operations.copies import MOVES
 from gbackprop.layers.operations.curves import CURVES
 from gbackprop.layers.operations.linears import LINEARS
 from gbackprop.layers.operations.products import BILINEARS
-from gbackprop.layers.operations.row import BilinearRow, Bound, ComposedRow, CurveRow, LinearRow, OperationRow, taken
+from gbackprop.layers.operations.row import (
+    BilinearRow,
+    Bound,
+    ComposedRow,
+    CurveRow,
+    LinearRow,
+    OperationRow,
+    QuotientRow,
+    taken,
+)
 
 ROWS: dict[str, OperationRow] = {**CURVES, **MOVES, **LINEARS, **BILINEARS, **COMPOSED}
 """The table of operations: all rows, by name."""
@@ -198,6 +208,46 @@ class BilinearOperation(Operation, FactoredLayer):
         return (unit, self.row.on_second(o, unit, grad)) if first else (self.row.on_first(o, grad, unit), unit)
 
 
+class QuotientOperation(Operation, FactoredLayer):
+    """The quotient y = a / b: the residual is −(gᵢ / bᵢ²) β (α − yᵢ β), twice, for α of a and β of b at each number."""
+
+    linear_in = (0,)
+    formulas = {
+        "forward": "y = a / b", "mjp": "g / b, −y g / b", "residual": "−Σₖ (Σᵢ gᵢ/bᵢ (aᵢ − yᵢ bₖ)) (bₖ / b), both ways",
+    }  # fmt: skip
+
+    def forward(self, a: Array, b: Array) -> tuple[Array, Any]:  # type: ignore[override]
+        o = self.at(a, b)
+        y = self._aligned(o, a, 0) / self._aligned(o, b, 1)
+        return y, (o, a, b, y)
+
+    def jmp(self, saved: Any, of_a: Array, of_b: Array) -> Array:  # type: ignore[override]
+        o, _, b, y = saved
+        b = self._aligned(o, b, 1)
+        return self._aligned(o, of_a, 0) / b - y * (self._aligned(o, of_b, 1) / b)
+
+    def mjp(self, saved: Any, mat: Array) -> tuple[Array, Array]:  # type: ignore[override]
+        o, _, b, y = saved
+        on_a = mat / self._aligned(o, b, 1)
+        return summed_to(on_a, o.shapes[0], len(o.shape)), summed_to(-y * on_a, o.shapes[1], len(o.shape))
+
+    def _aligned(self, o: Bound, x: Array, i: int) -> Array:
+        return aligned(x, o.shapes[i], len(o.shape))
+
+    def residual_width(self, *shapes: Shape) -> int:
+        return 2 * prod(shapes[1])
+
+    def residual(self, saved: Any, grad: Array) -> Factored:
+        return products(prod(saved[0].shapes[1]), partial(self.pairs, saved, grad), grad, saved[1:3])
+
+    def pairs(self, saved: Any, grad: Array, k: Array) -> tuple[Array, ...]:
+        """Jᵀ of the part of g at e_k of b, on a; −e_k / b; and that on b: each (V, N, *in)."""
+        o, _, b, _ = saved
+        unit = units(k, len(grad), o.shapes[1], grad.dtype)
+        on_a, on_b = self.mjp(saved, grad * self._aligned(o, unit, 1))
+        return on_a, -unit / b, on_b
+
+
 class ComposedOperation(Operation):
     """A row that is composed of layers: in a network these stand in its place, with names below its own."""
 
@@ -238,7 +288,7 @@ class Given(Layer):
 
 CLASSES: dict[type[OperationRow], type[Operation]] = {
     CurveRow: CurveOperation, LinearRow: LinearOperation,
-    BilinearRow: BilinearOperation, ComposedRow: ComposedOperation,
+    BilinearRow: BilinearOperation, QuotientRow: QuotientOperation, ComposedRow: ComposedOperation,
 }  # fmt: skip
 """The class of each kind."""
 

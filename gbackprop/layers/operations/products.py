@@ -7,7 +7,7 @@ from math import prod
 from gbackprop.array import Array, array_module
 from gbackprop.calculus.layer import Shape
 from gbackprop.layers.operations.axes import aligned, broadcast, lead_of, summed_to
-from gbackprop.layers.operations.row import BilinearRow, Bound, table
+from gbackprop.layers.operations.row import BilinearRow, Bound, QuotientRow, numbers, table
 
 
 def _pair(a: Shape, b: Shape) -> Bound:
@@ -114,5 +114,6 @@ BILINEARS = table(
                 lambda o, a, b: _einsum(o, a, b, (0, 1, 2)),
                 lambda o, g, b: _einsum(o, g, b, (2, 1, 0)),
                 lambda o, a, g: _einsum(o, a, g, (0, 2, 1)), cost=lambda o: prod(o.sizes.values()), bind=_summed),
+    QuotientRow("divide", "{0} / {1}", cost=numbers(2), bind=_pair),
 )  # fmt: skip
-"""The bilinear rows, by name."""
+"""The bilinear rows, and quotients, by name."""

@@ -107,6 +107,11 @@ class BilinearRow(OperationRow):
 
 
 @dataclass(frozen=True)
+class QuotientRow(OperationRow):
+    """A quotient a / b of each number, as one division: it is rounded as NumPy rounds it, which a · (1/b) is not."""
+
+
+@dataclass(frozen=True)
 class ComposedRow(OperationRow):
     """A function that is composed of other layers: all of its derivatives are those of its parts.
 
@@ -117,7 +122,8 @@ class ComposedRow(OperationRow):
 
 
 KINDS: Mapping[type[OperationRow], str] = {
-    CurveRow: "elementwise", LinearRow: "linear", BilinearRow: "bilinear", ComposedRow: "composed",
+    CurveRow: "elementwise", LinearRow: "linear", BilinearRow: "bilinear", QuotientRow: "quotient",
+    ComposedRow: "composed",
 }  # fmt: skip
 """The kinds: what the second derivative follows from."""
 

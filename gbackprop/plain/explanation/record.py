@@ -192,6 +192,6 @@ def _starts(layer: Layer) -> str:
         return f"{PAIRED}, r = {MIXED}"
     dense = DENSE
     if isinstance(layer, FactoredLayer):
-        dense = PAIRED if layer.bilinear else FACTORED
+        dense = PAIRED if layer.bilinear or layer.linear_in else FACTORED
     starts = dense if layer.curvature == "dense" else STARTS[RESIDUAL.name]
     return f"{starts}, r = {layer.formulas.get('residual', 'Σⱼ (∇² yⱼ) gⱼ')}"

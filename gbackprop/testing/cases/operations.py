@@ -20,6 +20,8 @@ PLACES = np.array([[4, 0], [4, 4], [1, 2]])
 
 CASES: tuple[tuple[str, dict[str, Any], tuple[Shape, ...]], ...] = (
     ("exp", {}, ((2, 3),)), ("expm1", {}, ((3,),)), ("log", {}, ((3,),)), ("log1p", {}, ((3,),)),
+    ("log2", {}, ((3,),)), ("log10", {}, ((3,),)), ("raised", {"base": 2.5}, ((3,),)),
+    ("divided_by", {"number": -2.5}, ((3,),)), ("reciprocal", {"numerator": -1.7}, ((3,),)),
     ("sqrt", {}, ((3,),)), ("root", {}, ((3,),)), ("rsqrt", {}, ((3,),)), ("reciprocal", {}, ((3,),)),
     ("square", {}, ((2, 2),)), ("power", {"exponent": 3}, ((3,),)), ("power", {"exponent": -1.5}, ((3,),)),
     ("power", {"exponent": 1}, ((3,),)), ("power", {"exponent": 0}, ((3,),)),
@@ -55,7 +57,8 @@ CASES: tuple[tuple[str, dict[str, Any], tuple[Shape, ...]], ...] = (
     ("einsum", {"subscripts": "td,sd->ts"}, ((2, 3), (1, 3))), ("einsum", {"subscripts": "ab,c->b"}, ((2, 3), (2,))),
     ("einsum", {"subscripts": "hqd,khd->hqk"}, ((2, 1, 3), (2, 2, 3))),
     ("einsum", {"subscripts": "ab,bc->"}, ((2, 2),) * 2),
-    ("divide", {}, ((2, 1), (3,))), ("pow", {}, ((3,), (2, 1))), ("var", {"axis": 1}, ((3,),)),
+    ("divide", {}, ((2, 1), (3,))), ("divide", {}, ((2, 2), (2, 2))), ("divide", {}, ((3,), ())),
+    ("divide", {}, ((), (2, 3))), ("pow", {}, ((3,), (2, 1))), ("var", {"axis": 1}, ((3,),)),
     ("var", {"axis": -1, "ddof": 1, "keepdims": True}, ((2, 3),)),
     ("std", {}, ((2, 2),)), ("norm", {"axis": 1}, ((3, 2),)),
     ("logsumexp", {"axis": -1}, ((2, 3),)), ("prod", {"axis": 1}, ((5, 2),)), ("prod", {}, ((2, 2),)),
@@ -73,7 +76,7 @@ CASES: tuple[tuple[str, dict[str, Any], tuple[Shape, ...]], ...] = (
 )  # fmt: skip
 """Names, options and shapes of inputs, each row at least once."""
 
-POSITIVE = ("log", "log1p", "sqrt", "root", "rsqrt", "power", "pow", "reciprocal", "divide")
+POSITIVE = ("log", "log2", "log10", "log1p", "sqrt", "root", "rsqrt", "power", "pow", "reciprocal", "divide")
 """Rows that are tried at positive numbers."""
 
 

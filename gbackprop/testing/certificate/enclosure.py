@@ -153,7 +153,9 @@ class Enclosed:
         return self.of(other) / self
 
     def __rpow__(self, base: Any) -> Enclosed:
-        return self.exp() if base == math.e else (self * self.of(base).log()).exp()
+        found = self.exp() if base == math.e else (self * self.of(base).log()).exp()
+        exact = base != math.e and not (self.err or self.of(base).err)  # one call of a library, as exp is
+        return found._made(found.value, 0.0, LIBRARY, lambda power: power) if exact else found
 
     # ---------------------------------------------------------------------------------------------------- comparisons
 
@@ -220,6 +222,7 @@ MONOTONE: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     **{name: (getattr(sp, name), getattr(MP, name)) for name in ("exp", "log", "sqrt", "tanh", "erf", "erfc")},
     "expm1": (lambda x: sp.exp(x) - 1, MP.expm1), "log1p": (lambda x: sp.log(1 + x), MP.log1p),
     "sinh": (lambda x: (sp.exp(x) - sp.exp(-x)) / 2, MP.sinh), "arctan": (sp.atan, MP.atan),
+    **{f"log{n}": (partial(lambda x, n: sp.log(x) / sp.log(n), n=n), partial(MP.log, b=n)) for n in (2, 10)},
     "ndtr": (Gaussian, MP.ncdf), "expit": (Logistic, lambda x: 1 / (1 + MP.exp(-x))),
 }  # fmt: skip
 """Monotone functions by NumPy's and SciPy's names: SymPy's, and for numbers of many digits."""
@@ -232,7 +235,7 @@ FUNCTIONS: dict[str, Callable[[Enclosed], Any]] = {
 }
 """All functions of such numbers."""
 
-ABOVE = {"log": 0.0, "log1p": -1.0, "sqrt": 0.0}
+ABOVE = {"log": 0.0, "log2": 0.0, "log10": 0.0, "log1p": -1.0, "sqrt": 0.0}
 """The numbers above which alone some of them are defined, with a slope."""
 
 
