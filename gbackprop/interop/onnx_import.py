@@ -55,7 +55,10 @@ def imported(source: Any, example: Any, constants: Collection[str], parameters: 
     try:
         model = _read(source)
         x, fixed = _batch(model, example)
-        taken = _Taken(_inlined(model), x, fixed, (constants, parameters))
+        whole = _inlined(model)
+        taken = _Taken(whole, x, fixed, (constants, parameters))
+        if taken.draft.known:  # statistics that are an addend elsewhere: one number cannot be both
+            taken = _Taken(whole, x, fixed, ({*constants, *taken.draft.known}, parameters))
         network = taken.network()
         _compare(network, model, x, fixed, taken.draft.rounded)
     except UnsupportedError as error:
@@ -168,7 +171,7 @@ class _Taken:
     ) -> None:
         self.graph, self.inputs = model.graph, Inputs.of(x) if len(x) > 1 else None
         dtype = next(iter(x.values())).dtype.name
-        self.draft = Draft(SAMPLES if fixed is None else (fixed,), _version(model), dtype)
+        self.draft = Draft(SAMPLES if fixed is None else (fixed,), _version(model), dtype, chosen=chosen[1])
         inputs = {name: OnnxTensor(-i, (BATCH, *each.shape[1:])) for i, (name, each) in enumerate(x.items())}
         self.values: dict[str, Any] = {"": None, **inputs}
         self.problems: list[str] = []

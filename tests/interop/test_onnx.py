@@ -545,6 +545,31 @@ def test_what_is_a_parameter_may_be_chosen():
         taken(nodes, arrays, constants=["matrx"])
 
 
+@pytest.mark.parametrize(("nodes", "words"), [
+    ([("Clip", "x p", "h", {}), ("Mul", "h p", "y", {})], "node 'node h', Clip: input 1: expected a constant, got 'p'"),
+    ([("Identity", "p", "same", {}), ("Clip", "x  same".replace("  ", " low "), "y", {})], "Clip: input 2: expected"),
+    ([("Pad", "x pads p", "h", {}), ("Mul", "h p", "y", {})], "node 'node h', Pad: input 2: expected a constant"),
+    ([("BatchNormalization", "x w w m w", "h", {}), ("Add", "h m", "y", {})], "BatchNormalization: input 3: expected"),
+])  # fmt: skip
+def test_a_parameter_that_is_chosen_is_no_fixed_number(nodes, words):
+    arrays = {"p": np.array(0.7), "low": np.array(-9.0), "pads": np.array([0, 1, 0, 1]), "w": np.ones(3), "m": a(3)}
+    with pytest.raises(UnsupportedError) as caught:
+        taken(nodes, arrays, parameters=["m" if "m" in nodes[0][1].split() else "p"])
+    assert words in str(caught.value)
+
+
+def test_statistics_are_constants_wherever_they_are_taken():
+    """(x + m) − m is x: its derivative in m is 0."""
+    nodes = [("Add", "x m", "h", {}), ("BatchNormalization", "h s b m v", "y", {})]
+    arrays = {"s": np.ones(3), "b": a(3), "m": a(3), "v": np.ones(3)}
+    network, x = taken(nodes, arrays), a(4, 3)
+    assert set(network.parameters) == {"s", "b"}
+    np.testing.assert_allclose(network(x), x / np.sqrt(1 + 1e-5) + arrays["b"], rtol=1e-12)
+    compare_with_dense(network, x)
+    both = taken([("Add", "x b", "h", {}), ("BatchNormalization", "h s b b v", "y", {})], arrays)
+    assert list(both.parameters) == ["s"]
+
+
 def test_running_statistics_are_buffers():
     names = ("weight", "bias", "running_mean", "running_var")
     nodes = [("BatchNormalization", "x " + " ".join(f"bn.{name}" for name in names), "y", {})]
