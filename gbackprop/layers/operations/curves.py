@@ -32,10 +32,9 @@ def _affine(of: Shape, *, factor: float = 1, shift: float = 0) -> Bound:
 
 
 def _clipped(of: Shape, *, least: float | None = None, most: float | None = None) -> Bound:
-    low, high = (-inf if least is None else least), (inf if most is None else most)
-    if _number("least", low) > _number("most", high) or (least is None and most is None):
-        raise ValueError(f"least, most: expected one bound, or two in order, got {least!r} and {most!r}")
-    return Bound(shape=of, least=low, most=high)
+    low = -inf if least is None else _number("least", least)
+    high = inf if most is None else _number("most", most)
+    return Bound(shape=of, least=min(low, high), most=high)  # all numbers are `most` where it is below `least`
 
 
 def _exponent(x: Array, o: Bound) -> Any:
