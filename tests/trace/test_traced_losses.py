@@ -304,3 +304,20 @@ def test_convex_losses_with_ties_have_their_roots(function, output, hessian):
     loss, target = gb.trace_loss(function, OUTPUT[:, :2], OUTPUT[:, :2]), np.array([[0.7, 2.0]])
     root = loss.hessian_sqrt(np.array(output), target)
     np.testing.assert_allclose(np.einsum("vni,vnj->ij", root, root), hessian, atol=1e-12)
+
+
+@pytest.mark.parametrize("choose", [
+    lambda log_p, y: log_p[np.arange(len(y)), y], lambda log_p, y: np.take_along_axis(log_p, y[:, None], 1)[:, 0],
+])  # fmt: skip
+def test_a_class_of_probability_zero_leaves_the_loss_of_another_as_it_is(choose):
+    def function(f, y):
+        p = np.exp(f - f.max(1, keepdims=True))
+        return -choose(np.log(p / p.sum(1, keepdims=True)), y)
+
+    loss = gb.trace_loss(function, OUTPUT, LABELS)
+    output, label = np.array([[0.0, -800, 1, 2], [800, 0, 0, 0]]), np.array([3, 0])
+    with np.errstate(divide="ignore"):
+        want = function(output, label)
+        assert np.isfinite(want).all()
+        np.testing.assert_allclose(loss.values(output, label), want, rtol=1e-14)
+        assert loss.values(output, label[::-1]).tolist()[1] == np.inf
