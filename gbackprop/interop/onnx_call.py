@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +30,8 @@ class Draft:
     alone: set[int] = field(default_factory=set)
     constants: dict[Any, OnnxTensor] = field(default_factory=dict)
     buffers: dict[str, np.ndarray] = field(default_factory=dict)
+    chosen: Collection[str] = ()
+    known: set[str] = field(default_factory=set)
     rounded: bool = False
 
     def add(self, name: str, layer: Layer, *sources: int) -> int:
@@ -61,9 +63,12 @@ class OnnxCall:
 
     def known(self, i: int, default: Any = None) -> Any:
         """Return an input that has to be known, as an array."""
-        value = self.get(i)
-        if isinstance(value, OnnxTensor) and value.node in self.draft.parameters:
-            return self.draft.parameters[value.node]
+        value, draft = self.get(i), self.draft
+        if isinstance(value, OnnxTensor) and value.node in draft.parameters:
+            if (name := draft.names[value.node]) in draft.chosen:
+                raise UnsupportedError(f"input {i}: expected a constant, got {name!r}, which `parameters` names")
+            draft.known |= set() if value.node in draft.alone else {name}
+            return draft.parameters[value.node]
         if isinstance(value, OnnxTensor):
             raise UnsupportedError(f"input {i}: expected an array that does not follow from the network's input")
         return default if value is None else value.value

@@ -55,7 +55,10 @@ def imported(source: Any, example: Any, constants: Collection[str], parameters: 
     try:
         model = _read(source)
         x, fixed = _batch(model, example)
-        taken = _Taken(_inlined(model), x, fixed, (constants, parameters))
+        whole = _inlined(model)
+        taken = _Taken(whole, x, fixed, (constants, parameters))
+        if taken.draft.known:  # statistics that are an addend elsewhere: one number cannot be both
+            taken = _Taken(whole, x, fixed, ({*constants, *taken.draft.known}, parameters))
         network = taken.network()
         _compare(network, model, x, fixed, taken.draft.rounded)
     except UnsupportedError as error:
@@ -168,7 +171,7 @@ class _Taken:
     ) -> None:
         self.graph, self.inputs = model.graph, Inputs.of(x) if len(x) > 1 else None
         dtype = next(iter(x.values())).dtype.name
-        self.draft = Draft(SAMPLES if fixed is None else (fixed,), _version(model), dtype)
+        self.draft = Draft(SAMPLES if fixed is None else (fixed,), _version(model), dtype, chosen=chosen[1])
         inputs = {name: OnnxTensor(-i, (BATCH, *each.shape[1:])) for i, (name, each) in enumerate(x.items())}
         self.values: dict[str, Any] = {"": None, **inputs}
         self.problems: list[str] = []
@@ -225,7 +228,7 @@ class _Taken:
         except (ValueError, TypeError, IndexError, RuntimeError) as error:
             self.problems.append(f"node {node.name or node.output[0]!r}, {node.op_type}: {error}")
             return
-        self.values |= zip(node.output, found, strict=False)
+        self.values |= {name: value for name, value in zip(node.output, found, strict=False) if name}
 
     def _found(self, node: Any) -> Any:
         """Return the outputs of a node."""
@@ -235,6 +238,8 @@ class _Taken:
             raise UnsupportedError(f"expected an operator of ONNX, got one of domain {node.domain or 'ai.onnx'!r}")
         if op in CONTROL | RANDOM:
             raise UnsupportedError(f"{'control flow' if op in CONTROL else 'random numbers'} cannot be taken over")
+        if any(each.name == "sparse_value" for each in node.attribute):
+            raise UnsupportedError("expected a dense array, got a sparse one")
         fold = all(value is None or isinstance(value, Known) for value in given)
         if fold and not (op in BY_SIZES and given[-1].depends):
             return self._folded(node, given)
@@ -257,7 +262,8 @@ class _Taken:
             feeds = {name: value.arrays[i] for name, value in zip(node.input, given, strict=True) if value}
             each.append(run(None, feeds))
         whole = each * (len(self.draft.sizes) // len(each))
-        return [Known(name, tuple(arrays)) for name, arrays in zip(node.output, zip(*whole, strict=True), strict=False)]
+        named = dict(zip(filter(None, node.output), zip(*whole, strict=True), strict=True))
+        return [Known(name, named.get(name, ())) for name in node.output]
 
     # ------------------------------------------------------------------------------------------------------- network
 
@@ -318,6 +324,8 @@ def _compare(network: Any, model: Any, x: dict[str, np.ndarray], fixed: int | No
     first = next(iter(x.values()))
     tolerance = 1e-5 if first.dtype == "float32" else 1e-6 if rounded else 1e-10
     more = np.arange(len(first) + 1) % len(first)
+    for i, node in enumerate(model.graph.node):  # onnx.reference takes "" for the input that another node leaves out
+        node.output[:] = [name or f"output {k} of node {i}" for k, name in enumerate(node.output)]
     for feeds in [x] if fixed else [x, {name: each[more] for name, each in x.items()}]:
         batch = next(iter(feeds.values()))
         try:

@@ -128,7 +128,8 @@ def _product(call: OnnxCall, a: OnnxTensor, b: OnnxTensor) -> OnnxTensor:
     if any(isinstance(axis, tuple) for axis in (*rows[-1:], *last)):
         raise UnsupportedError(f"expected the samples along the same axis of both inputs, got {a.axes} and {b.axes}")
     lead, shapes = aligned([a.axes[:-2], b.axes[:-2]])
-    a, b = [call.tensor(x, (*shape, *features(x.axes[-2:]))) for x, shape in zip((a, b), shapes, strict=True)]
+    a, b = [call.tensor(x, (*shape * (len(x.axes) > 1), *features(x.axes[-2:])))
+            for x, shape in zip((a, b), shapes, strict=True)]  # fmt: skip
     return call.put(Operation("matmul"), a, b, axes=(*lead, *rows[-1:], *last))
 
 

@@ -545,6 +545,64 @@ def test_what_is_a_parameter_may_be_chosen():
         taken(nodes, arrays, constants=["matrx"])
 
 
+@pytest.mark.parametrize(("nodes", "words"), [
+    ([("Clip", "x p", "h", {}), ("Mul", "h p", "y", {})], "node 'node h', Clip: input 1: expected a constant, got 'p'"),
+    ([("Identity", "p", "same", {}), ("Clip", "x  same".replace("  ", " low "), "y", {})], "Clip: input 2: expected"),
+    ([("Pad", "x pads p", "h", {}), ("Mul", "h p", "y", {})], "node 'node h', Pad: input 2: expected a constant"),
+    ([("BatchNormalization", "x w w m w", "h", {}), ("Add", "h m", "y", {})], "BatchNormalization: input 3: expected"),
+])  # fmt: skip
+def test_a_parameter_that_is_chosen_is_no_fixed_number(nodes, words):
+    arrays = {"p": np.array(0.7), "low": np.array(-9.0), "pads": np.array([0, 1, 0, 1]), "w": np.ones(3), "m": a(3)}
+    with pytest.raises(UnsupportedError) as caught:
+        taken(nodes, arrays, parameters=["m" if "m" in nodes[0][1].split() else "p"])
+    assert words in str(caught.value)
+
+
+def test_statistics_are_constants_wherever_they_are_taken():
+    """(x + m) − m is x: its derivative in m is 0."""
+    nodes = [("Add", "x m", "h", {}), ("BatchNormalization", "h s b m v", "y", {})]
+    arrays = {"s": np.ones(3), "b": a(3), "m": a(3), "v": np.ones(3)}
+    network, x = taken(nodes, arrays), a(4, 3)
+    assert set(network.parameters) == {"s", "b"}
+    np.testing.assert_allclose(network(x), x / np.sqrt(1 + 1e-5) + arrays["b"], rtol=1e-12)
+    compare_with_dense(network, x)
+    both = taken([("Add", "x b", "h", {}), ("BatchNormalization", "h s b b v", "y", {})], arrays)
+    assert list(both.parameters) == ["s"]
+
+
+def left_out(*nodes, arrays):
+    """A model in which "_" stands for a name that is left out."""
+    made = model([(*node, {}) for node in nodes], arrays, opset=18)
+    for node in made.graph.node:
+        for names in (node.input, node.output):
+            names[:] = [name.replace("_", "") for name in names]
+    made.graph.node[0].attribute.append(helper.make_attribute("axis", 1))
+    return made
+
+
+@pytest.mark.parametrize("nodes", [
+    [("Split", "x sizes", "first _ last"), ("Add", "first last", "sum"), ("Clip", "sum _ high", "y")],
+    [("Split", "k sizes", "_ _ last"), ("Add", "x last", "sum"), ("Clip", "sum _ high", "y")],
+])  # fmt: skip
+def test_an_output_that_is_left_out_is_no_input_that_is(nodes):
+    arrays = {"k": np.array([[0.1, 0.2, 0.3]]), "sizes": np.array([1, 1, 1]), "high": np.array(0.3)}
+    given = left_out(*nodes, arrays=arrays)
+    x = a(4, 3)
+    want = np.minimum(x[:, :1] + x[:, 2:] if nodes[0][1][0] == "x" else x + 0.3, 0.3)
+    network = from_onnx(given.SerializeToString(), constants=["k"])
+    np.testing.assert_allclose(network(x), want, rtol=1e-14)
+
+
+@pytest.mark.parametrize(("names", "size"), [("w x", 3), ("x w", 4)])
+@pytest.mark.parametrize("lead", [(), (2,), (2, 5)])
+def test_a_vector_times_matrices(names, size, lead):
+    x, w = a(2, *lead, 3, 4), a(size)
+    nodes = [("MatMul", names, "y", {})]
+    network = taken(nodes, {"w": w}, ("n", *lead, 3, 4))
+    np.testing.assert_allclose(network(x), w @ x if names == "w x" else x @ w, rtol=1e-13)
+    compare_with_dense(network, x)
+
+
 def test_running_statistics_are_buffers():
     names = ("weight", "bias", "running_mean", "running_var")
     nodes = [("BatchNormalization", "x " + " ".join(f"bn.{name}" for name in names), "y", {})]
@@ -716,6 +774,10 @@ def test_what_cannot_be_taken_over_is_named(nodes, words):
         (([("Transpose", "x", "t", {"perm": [1, 0, 2]}), ("MatMul", "t x", "y", {})], {}, ("n", 3, 3), 20),
          "expected the samples along the same axis of"),
         (([("Transpose", "x", "t", {}), ("MatMul", "t w", "y", {})], {"w": a(2, 4)}, (2, 3), 20), "it sums over the"),
+        (([("Constant", "", "k", {"sparse_value": helper.make_sparse_tensor(
+            helper.make_tensor("v", TensorProto.DOUBLE, [1], [2.0]),
+            helper.make_tensor("i", TensorProto.INT64, [1], [0]), [3])}), ("Mul", "x k", "y", {})], {}, ("n", 3), 13),
+         "node 'node k', Constant: expected a dense array, got a sparse one"),
         (one("CumSum", "x x"), "input 1: expected an array that does not follow from the network's input"),
         (one("Reshape", "x x"), "input 1: expected sizes that follow from shapes alone"),
     ],

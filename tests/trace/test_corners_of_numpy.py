@@ -218,3 +218,30 @@ def test_logaddexp_has_no_threshold(gap, dtype):
     net = gb.trace(lambda p, x: np.logaddexp(0, x + p["a"]), {"a": start["a"]}, np.ones((2, 1), dtype))
     found = gb.backward(net, losses.L1Loss("sum"), x, y, q.DiagHessian())["diag_hessian"]["a"]
     np.testing.assert_allclose(found, [share * other], rtol=1e-5)
+
+
+@pytest.mark.parametrize(("bounds", "slope"), [((1.0, -1.0), 0), ((None, None), 1), ((-9.0, 9.0), 1)])
+def test_bounds_that_are_not_in_order_or_none_are_numpys(bounds, slope):
+    """All numbers are the upper bound where that is below the lower one; no bounds change nothing."""
+    x, p = abs(X) + 0.1, {"b": np.ones(3)}
+    network = gb.trace(lambda p, x: np.clip(x * p["b"], *bounds), p, x)
+    for given in (x, -x):
+        want = np.clip(given, *bounds)
+        np.testing.assert_array_equal(network(given), want)
+        gradient = gb.backward(network, losses.MSELoss("sum"), given, want - 1).gradient["b"]
+        np.testing.assert_allclose(gradient, slope * 2 * given.sum(0), rtol=1e-14)
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: x.sum(axis=1, out=None), lambda x: x.mean(axis=1, dtype=None), lambda x: np.sum(x, 1, where=True),
+    lambda x: np.cumsum(x, axis=1, dtype=None, out=None)[:, -1], lambda x: np.max(x, axis=1, out=None),
+    lambda x: np.add(x, 1.0, where=True, dtype=None)[:, 0], lambda x: np.matmul(x, B, dtype=None),
+])  # fmt: skip
+def test_arguments_that_are_numpys_defaults_may_be_written(function):
+    network = gb.trace(lambda p, x: function(x * p["b"])[:, None], {"b": B}, X)
+    np.testing.assert_allclose(network(-X), function(-X * B)[:, None], rtol=1e-14)
+
+
+def test_a_sum_of_some_numbers_is_still_refused():
+    with pytest.raises(gb.TraceError, match="where"):
+        gb.trace(lambda p, x: np.sum(x * p["b"], 1, where=np.array([True, False, True])), {"b": B}, X)

@@ -135,3 +135,13 @@ def test_the_operator_of_a_product_has_its_digits_where_factors_differ_in_size(s
 
     want = dense("float64")
     np.testing.assert_allclose(dense("float32"), want, atol=2e-6 * abs(want).max())
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("float32", 1e10), ("float32", 1e12), ("float64", 1e80)])
+def test_the_second_derivative_of_arctan_where_its_denominator_is_beyond_the_range(dtype, size):
+    """Of arctan(w x)², at w = 1 and a large x, it is −2π/x, where (1 + x²)² is beyond the dtype."""
+    x = np.array([[size]], dtype)
+    net = gb.trace(lambda p, x: np.arctan(x * p["w"]), {"w": np.ones(1, dtype)}, np.ones((1, 1), dtype))
+    gradient, *second = curvature(net, x, np.zeros((1, 1), dtype))
+    for each, right in ((gradient, np.pi / size), *[(each, -2 * np.pi / size) for each in second]):
+        np.testing.assert_allclose(each.ravel(), right, rtol=10 * LIMITS[dtype][0])

@@ -256,3 +256,68 @@ def test_a_steep_term_hides_no_curvature_below_zero():
     loss = gb.trace_loss(lambda f, y: 1e14 * np.exp(f[:, 0]) + np.cos(f[:, 1]) * y, np.full((1, 2), -40.0), np.ones(1))
     with pytest.raises(NonConvexLossError, match="eigenvalue -1"):
         loss.hessian_sqrt(np.array([[-40.0, 0.0]]), np.ones(1))
+
+
+def below_zero(condition):
+    """−2 in the Hessian's diagonal where the condition holds, 4 elsewhere, and 0.5 everywhere."""
+    return lambda f, y: (np.where(condition(f), -(f**2), 2 * f**2) + (f - y) ** 2 / 4).sum(1)
+
+
+@pytest.mark.parametrize("condition", [
+    lambda f: f == f.max(1, keepdims=True), lambda f: f >= f.max(1, keepdims=True),
+    lambda f: ~(f < f.max(1, keepdims=True)), lambda f: np.exp(f) == np.exp(f).max(1)[:, None],
+    lambda f: f == np.clip(f, -1, 1), lambda f: f / 3 == np.minimum(f / 3, f[:, :1] / 3),
+    lambda f: np.linalg.norm(f[..., None] - np.clip(f, -1, 1)[..., None], axis=2) == 0,
+])  # fmt: skip
+def test_conditions_on_equal_numbers_hide_no_curvature_below_zero(condition):
+    """They hold, or do not, where rounding is measured as they do in the function."""
+    loss = gb.trace_loss(below_zero(condition), OUTPUT, OUTPUT)
+    holds = condition(OUTPUT)
+    assert 0 < holds.sum() < holds.size
+    want = np.where(holds, -1.5, 4.5)[..., None] * np.eye(4)
+    np.testing.assert_allclose(loss.hessian(OUTPUT, OUTPUT), want, atol=1e-14)
+    network = gb.Sequential(layers.Linear(4, 4), rng=0, dtype="float64")
+    network.parameters.load({"0.weight": np.eye(4), "0.bias": np.zeros(4)})
+    for quantity in (q.DiagHessian(), q.DiagGGN(), q.KFLR()):
+        with pytest.raises(NonConvexLossError, match=r"eigenvalue -1\.5"):
+            gb.backward(network, loss, OUTPUT, OUTPUT, quantity)
+
+
+def test_shares_of_equal_numbers_hide_no_curvature_below_zero():
+    loss = gb.trace_loss(lambda f, y: f[:, 0] ** 2 - np.exp(f).max(1) ** 2, OUTPUT[:, :2], OUTPUT)
+    output, e = np.full((1, 2), 0.3), np.exp(0.6)  # each number has half of the largest's derivative
+    want = [[2 - 1.5 * e, -0.5 * e], [-0.5 * e, -1.5 * e]]
+    np.testing.assert_allclose(loss.hessian(output, OUTPUT[:1])[0], want, atol=1e-14)
+    with pytest.raises(NonConvexLossError, match="no real root"):
+        loss.hessian_sqrt(output, OUTPUT[:1])
+
+
+@pytest.mark.parametrize(("function", "output", "hessian"), [
+    (lambda f, y: f.max(1) ** 2, [[0.3, 0.3]], [[0.5, 0.5], [0.5, 0.5]]),
+    (lambda f, y: (np.maximum(0, 1 - f) ** 2).sum(1), [[1.0, 0.5]], [[0, 0], [0, 2]]),
+    (lambda f, y: np.abs(f - y).sum(1) + (f * f).sum(1), [[0.7, -1.0]], [[2, 0], [0, 2]]),
+    (lambda f, y: np.where(f == f.max(1)[:, None], f**2, 3 * f**2).sum(1), [[0.7, -1.0]], [[2, 0], [0, 6]]),
+    (lambda f, y: np.log(np.exp(f - f.max(1)[:, None]).sum(1)) + f.max(1), [[50.0, 50.0]],
+     [[0.25, -0.25], [-0.25, 0.25]]),
+])  # fmt: skip
+def test_convex_losses_with_ties_have_their_roots(function, output, hessian):
+    loss, target = gb.trace_loss(function, OUTPUT[:, :2], OUTPUT[:, :2]), np.array([[0.7, 2.0]])
+    root = loss.hessian_sqrt(np.array(output), target)
+    np.testing.assert_allclose(np.einsum("vni,vnj->ij", root, root), hessian, atol=1e-12)
+
+
+@pytest.mark.parametrize("choose", [
+    lambda log_p, y: log_p[np.arange(len(y)), y], lambda log_p, y: np.take_along_axis(log_p, y[:, None], 1)[:, 0],
+])  # fmt: skip
+def test_a_class_of_probability_zero_leaves_the_loss_of_another_as_it_is(choose):
+    def function(f, y):
+        p = np.exp(f - f.max(1, keepdims=True))
+        return -choose(np.log(p / p.sum(1, keepdims=True)), y)
+
+    loss = gb.trace_loss(function, OUTPUT, LABELS)
+    output, label = np.array([[0.0, -800, 1, 2], [800, 0, 0, 0]]), np.array([3, 0])
+    with np.errstate(divide="ignore"):
+        want = function(output, label)
+        assert np.isfinite(want).all()
+        np.testing.assert_allclose(loss.values(output, label), want, rtol=1e-14)
+        assert loss.values(output, label[::-1]).tolist()[1] == np.inf

@@ -47,6 +47,9 @@ READING = ("item", "tolist", "tobytes", "tofile", "dump", "dumps", "data")
 COUNTING = ("nonzero", "flatnonzero", "argwhere", "unique", "unique_values", "compress", "extract", "trim_zeros")
 """Functions whose result has a shape that depends on numbers."""
 
+DEFAULTS = {"out": None, "dtype": None, "where": True}
+"""Arguments that readers of functions need not know where they are as NumPy has them."""
+
 FILLED = {"zeros_like": 0.0, "empty_like": 0.0, "ones_like": 1.0}
 TURNS = ("transpose", "swapaxes", "moveaxis", "permute_dims", "matrix_transpose")
 SHAPED = ("reshape", "ravel", "squeeze", "expand_dims", "atleast_1d", "atleast_2d", "atleast_3d")
@@ -307,6 +310,7 @@ def tape_of(args: Any) -> Tape:
 
 def call(tape: Tape, name: str, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Compute with the arrays' values and write the call down."""
+    kwargs = {key: value for key, value in kwargs.items() if key not in DEFAULTS or value is not DEFAULTS[key]}
     given, named = tape.ref(args), tape.ref(kwargs)
     try:
         with np.errstate(all="ignore"):

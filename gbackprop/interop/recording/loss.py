@@ -29,7 +29,7 @@ from gbackprop.network import Graph
 Sampler = Callable[[Array, Array], Array]
 
 MOVES = 4
-"""The number of times that all values are moved by a rounding."""
+"""The number of times that all values are moved by a rounding, conditions and choices left as they are."""
 
 
 def trace_loss(
@@ -155,21 +155,14 @@ class TracedLoss(Loss):
             graph = copy.deepcopy(graph).astype(dtype).to(device_of(output))
         return leaves_of(graph, (prod(self.out) + prod(self.wanted),))
 
-    def passed(
-        self, output: Array, target: Array, moved: np.random.Generator | None = None
-    ) -> tuple[list[Leaf], dict[int, Any], list[Any]]:
-        """Return the layers, the values at their outputs, and what they saved; `moved` by a rounding of each value."""
+    def passed(self, output: Array, target: Array) -> tuple[list[Leaf], dict[int, Any], list[Any]]:
+        """Return the layers, the values at their outputs, and what they saved."""
         leaves = self.leaves(output)
         at: dict[int, Any] = {INPUT: together(output, target)}
         kept = []
         for leaf, inputs in values_upwards(leaves, at):
             at[leaf.position], saved = leaf.layer.forward(*inputs)
             kept.append(saved)
-            if moved is not None and not leaf.constant:
-                value = at[leaf.position]
-                xp, eps = array_module(value), float(np.finfo(value.dtype).eps)
-                near = value * (1 + eps * xp.asarray(moved.choice([-1, 1], value.shape)))
-                at[leaf.position] = xp.where(value == xp.rint(value), value, near)  # integers are exact, as labels are
         return leaves, at, kept
 
     def values(self, output: Array, target: Array) -> Array:
@@ -202,7 +195,8 @@ class TracedLoss(Loss):
         """Compute the Hessian, and the sum of its terms without signs, in float64, where squares are no overflow."""
         output = output.astype("float64") if output.dtype == np.float32 else output
         xp, n, size = array_module(output), len(output), prod(self.out)
-        leaves, _, kept = self.passed(output, target, moved)
+        leaves, at, kept = self.passed(output, target)
+        kept = kept if moved is None else saved_nearby(leaves, at, kept, moved)
         width = size + prod(self.wanted)
         unit = xp.eye(size, width, dtype=output.dtype)
         slopes: dict[int, Any] = {INPUT: xp.broadcast_to(unit[:, None], (size, n, width))}
@@ -237,7 +231,8 @@ class TracedLoss(Loss):
     def _check_convex(self, output: Array, target: Array, hessian: Array, terms: Array) -> None:
         """Check that no eigenvalue is negative beyond rounding."""
         rng = np.random.default_rng(0)
-        moved = [self._hessian(output, target, rng)[0] for _ in range(MOVES)]
+        with np.errstate(all="ignore"):  # what is infinite was said when the Hessian was computed
+            moved = [self._hessian(output, target, rng)[0] for _ in range(MOVES)]
         sample = indefinite_sample(hessian, moved, terms)
         if sample is not None:
             least = float(array_module(hessian).linalg.eigvalsh(hessian[sample])[0])
@@ -279,6 +274,29 @@ class TracedLoss(Loss):
                     self.function(np.ones(batch_shape), asnumpy(target))
             except IndexError as error:
                 raise ValueError(f"{name}: expected indices that the function can take, got {error}") from None
+
+
+def saved_nearby(leaves: list[Leaf], at: dict[int, Any], kept: list[Any], rng: np.random.Generator) -> list[Any]:
+    """Return what layers save where each value is moved by a rounding; conditions and choices are those of `at`.
+
+    Layers without curvature are affine in pieces. Copies of numbers have no rounding, nor have integers, as labels are.
+    """
+    near, found = {INPUT: at[INPUT]}, []
+    for leaf, inputs in values_upwards(leaves, near):
+        value, saved = at[leaf.position], kept[leaf.position]
+        if not leaf.constant:
+            xp, eps = array_module(value), float(np.finfo(value.dtype).eps)
+            if leaf.layer.curvature == "zero":
+                steps = [xp.where(x == at[i], 0, x - at[i]) for x, i in zip(inputs, leaf.sources, strict=True)]
+                wide = [xp.broadcast_to(step, (len(value), *step.shape[1:]))[None] for step in steps]
+                value = value + leaf.layer.jmp(saved, *wide)[0]
+            else:
+                value, saved = leaf.layer.forward(*inputs)
+            exact = (value == xp.rint(value)) | xp.isin(abs(value), xp.concatenate([abs(x).ravel() for x in inputs]))
+            value = xp.where(exact, value, value * (1 + eps * xp.asarray(rng.choice([-1, 1], value.shape))))
+        near[leaf.position] = value
+        found.append(saved)
+    return found
 
 
 def curved(residual: Any, slopes: list[Array]) -> Array:

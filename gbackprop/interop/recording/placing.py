@@ -95,10 +95,11 @@ def _indexed(c: StepReader, x: Value, index: Any) -> Any:
         if i == 0 and len(parts) == 1 and not x.batch:  # a table of vectors
             flat = c.reading.node(x, (x.shape[0], prod(x.shape[1:])))
             c.among(parts[0])
-            return c.op("matmul", one_hot(c, parts[0], x.shape[0]), flat)
+            hot = _is_at(c, parts[0], x.shape[0])
+            return c.op("matmul", _checked(c, hot, hot, keepdims=True), flat)
         own = isinstance(parts[0], Value) and parts[0].kind == ROWS
         if own and i == 1 and len(parts) == 2 and len(x.shape) == 2 and parts[1].batch == (0, 1):
-            return _chosen(c, x, parts[1], -1)
+            return _chosen(c, x, parts[1])
     c.refuse(MissingFunctionError, "an index that was computed is not in the table: multiply by `i[..., None] == "
              "np.arange(size)`, or choose by np.where")  # fmt: skip
 
@@ -109,8 +110,8 @@ def _taken(c: StepReader, x: Value, indices: Any, axis: Any = None) -> Any:
     return move(c, x, indices, axis)
 
 
-def one_hot(c: StepReader, index: Value, size: int) -> str:
-    """Append nodes that are 1 at an index and 0 elsewhere; not a number where it is none of -size to size − 1."""
+def _is_at(c: StepReader, index: Value, size: int) -> str:
+    """Append nodes that are 1 at an index and 0 elsewhere; all are 0 where it is none of -size to size − 1."""
     if index.kind in "iu" and len(index.pieces) == 1 and index.pieces[0] in c.reading.integers:
         return c.add(OneHot(size), index.pieces[0])
     name = c.operand(index)
@@ -119,14 +120,20 @@ def one_hot(c: StepReader, index: Value, size: int) -> str:
     for first in (0, -size):
         numbers = c.operand(np.arange(first, first + size, dtype="float64"))
         found.append(c.op("equal", wide, numbers))
-    both = c.op("add", *found)
-    return c.op("divide", both, c.op("sum", both, axis=-1, keepdims=True))
+    return c.op("add", *found)
 
 
-def _chosen(c: StepReader, x: Value, index: Value, axis: int) -> str:
+def _checked(c: StepReader, found: str, hot: str, **keep: bool) -> str:
+    """Append what is not a number where `hot` is 0 everywhere; a `OneHot` checks its indices."""
+    sure = isinstance(c.reading.nodes[hot][0], OneHot)
+    return found if sure else c.op("divide", found, c.op("sum", hot, axis=-1, **keep))
+
+
+def _chosen(c: StepReader, x: Value, index: Value) -> str:
     c.among(x, index)
-    hot = one_hot(c, index, x.shape[axis])
-    return c.op("sum", c.op("multiply", c.operand(x), hot), axis=axis)
+    hot = _is_at(c, index, x.shape[-1])
+    one = c.op("where", hot, c.operand(x), c.operand(np.zeros(())))  # 0 times the infinite others is no number
+    return _checked(c, c.op("sum", one, axis=-1), hot)
 
 
 def _along(c: StepReader, x: Value, indices: Any, axis: Any = -1) -> Any:
@@ -136,7 +143,7 @@ def _along(c: StepReader, x: Value, indices: Any, axis: Any = -1) -> Any:
         raise TypeError("expected one index along the last axis, of each sample")
     squeezed = replace(indices, shape=indices.shape[:-1], places=None)
     squeezed.pieces = [c.reading.node(indices, squeezed.features)]
-    found = _chosen(c, x, squeezed, -1)
+    found = _chosen(c, x, squeezed)
     return c.reading.shaped(found, c.shape)
 
 

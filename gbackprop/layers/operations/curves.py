@@ -48,10 +48,9 @@ def _raised(of: Shape, *, base: float) -> Bound:
 
 
 def _clipped(of: Shape, *, least: float | None = None, most: float | None = None) -> Bound:
-    low, high = (-inf if least is None else least), (inf if most is None else most)
-    if _number("least", low) > _number("most", high) or (least is None and most is None):
-        raise ValueError(f"least, most: expected one bound, or two in order, got {least!r} and {most!r}")
-    return Bound(shape=of, least=low, most=high)
+    low = -inf if least is None else _number("least", least)
+    high = inf if most is None else _number("most", most)
+    return Bound(shape=of, least=min(low, high), most=high)  # all numbers are `most` where it is below `least`
 
 
 def _exponent(x: Array, o: Bound) -> Any:
@@ -156,7 +155,7 @@ CURVES = table(
     CurveRow("tan", "np.tan({0})", "y = tan(x); (1 + y²) g; 2y (1 + y²) g; |x| < 1.5", _xp("tan"),
              lambda x, y, o: 1 + y * y, lambda x, y, o: 2 * y * (1 + y * y), cost=SOME),
     CurveRow("arctan", "np.arctan({0})", "y = arctan(x); 1/(1 + x²) g; −2x/(1 + x²)² g", _xp("arctan"),
-             lambda x, y, o: 1 / (1 + x * x), lambda x, y, o: -2 * x / ((1 + x * x) * (1 + x * x)), cost=SOME),
+             lambda x, y, o: 1 / (1 + x * x), lambda x, y, o: (-2 * x / (1 + x * x), 1 / (1 + x * x)), cost=SOME),
     CurveRow("sinh", "np.sinh({0})", "y = sinh(x); cosh(x) g; y g", _xp("sinh"),
              _xp("cosh"), lambda x, y, o: y, cost=SOME),
     CurveRow("cosh", "np.cosh({0})", "y = cosh(x); sinh(x) g; y g", _xp("cosh"),
