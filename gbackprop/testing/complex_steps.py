@@ -35,8 +35,7 @@ def complex_copy(network: Layer) -> Any:
     for _, layer in twin.named_layers():
         layer.drawn = {name: np.array(value, dtype=np.complex128) for name, value in layer.parameters.items()}
         layer.frozen = frozenset()
-        if getattr(layer, "bias", None) is False:
-            layer.bias = True  # type: ignore[attr-defined]
+        if give_bias(layer):
             for name, node in [*layer.node_parameters.values()]:
                 layer.node_parameters = {**layer.node_parameters, "bias": (f"{name}'s bias", node)}
             layer.drawn["bias"] = np.zeros(layer.parameter_shapes()["bias"], dtype=np.complex128)
@@ -44,6 +43,15 @@ def complex_copy(network: Layer) -> Any:
             layer.__class__ = type("_Biased", (_Biased, type(layer)), {})
             layer.drawn[f"{layer.key}_bias"] = np.zeros(layer.out_features, dtype=np.complex128)
     return twin
+
+
+def give_bias(layer: Any) -> bool:
+    """Let a layer without its `bias` have one; return whether it now has: another's option may bear that name."""
+    if vars(layer).get("bias") is not False:
+        return False
+    layer.bias = True
+    layer.bias = "bias" in layer.parameter_shapes()
+    return layer.bias
 
 
 class _Biased(Matrix):

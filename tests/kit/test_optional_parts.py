@@ -58,6 +58,49 @@ def test_an_own_product_with_directions_is_the_jacobians(jacobian, right):
     assert named(report) == (set() if right else {("weight.push", "is J")}), report
 
 
+class Matrix(layers.Layer):
+    """x W + b, whose option `bias` adds the parameter b."""
+
+    constant_jacobian = True
+
+    def __init__(self, bias):
+        self.bias = bias
+
+    def parameter_shapes(self):
+        return {"W": (3, 2), "b": (2,)} if self.bias else {"W": (3, 2)}
+
+    def draw(self, rng):
+        return {name: rng.standard_normal(shape) for name, shape in self.parameter_shapes().items()}
+
+    def output_shape(self, shape):
+        return (2,)
+
+    def forward(self, x):
+        y = x @ self.parameters["W"]
+        return (y + self.parameters["b"] if self.bias else y), x
+
+    def jmp(self, x, mat):
+        return mat @ self.parameters["W"]
+
+    def mjp(self, x, mat):
+        return mat @ self.parameters["W"].T
+
+    def parameter_jacobians(self, x):
+        found = {"W": layers.ParameterJacobian(), "b": layers.ParameterJacobian()}
+        found["W"].per_sample = lambda mat: x[:, :, None] * mat[:, :, None]
+        found["b"].per_sample = lambda mat: mat
+        return {name: found[name] for name in self.parameter_shapes()}
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_an_option_of_the_name_bias_may_be_of_another_parameter(bias):
+    network = gb.Sequential(Matrix(bias), layers.Tanh(), rng=0, dtype="float64")
+    given = network, losses.MSELoss(), RNG.standard_normal((3, 3)), RNG.standard_normal((3, 2))
+    report = check_quantity(q.BatchGrad(), *given)
+    assert report.ok, report
+    assert {row.verdict for row in report.rows if row.method == "BatchGrad"} == {"ok"}, report
+
+
 class Forgotten(layers.Scale):
     def parameter_jacobians(self, saved):
         return {}
