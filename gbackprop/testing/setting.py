@@ -230,7 +230,7 @@ class CheckedNetwork:
 
         def curve(t: complex) -> np.ndarray:
             for name, value in values.items():
-                twin.parameters.put(name, value + t * tangents[name])
+                twin.parameters[name][...] = value + t * tangents[name]
             moved = twin.forward(self.x + (t + 0j) * tangent if self.x.dtype.kind == "f" else self.x)[0]
             return moved if np.iscomplexobj(t) else moved.real
 

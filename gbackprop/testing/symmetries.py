@@ -180,8 +180,8 @@ class Noise:
         def move(array: Any) -> Any:
             return array * like(1 + self.eps * rng.uniform(-2, 2, array.shape), array, array.dtype)
 
-        for name, value in network.parameters.items():
-            network.parameters.put(name, move(value))
+        for value in network.parameters.values():
+            value[...] = move(value)
         x = move(posed.x) if posed.x.dtype.kind == "f" else posed.x
         if network.several is not None:  # indices and masks are columns beside floats
             x = array_module(x).where(posed.x % 1 == 0, posed.x, x)

@@ -60,6 +60,28 @@ def test_parameters_have_other_entries():
     np.testing.assert_array_equal(layer.parameters["weight"], before)
 
 
+class Temperature(L.Layer):
+    """A parameter and an option that are arrays of shape ()."""
+
+    def __init__(self):
+        self.option = np.array(0.25)
+
+    def parameter_shapes(self):
+        return {"a": ()}
+
+    def draw(self, rng):
+        return {"a": np.array(0.25)}
+
+
+def test_arrays_without_axes_are_other_numbers():
+    (layer,) = gb.Sequential(Temperature(), rng=0, dtype="float64").layers
+    found = edits(layer)
+    wanted = NUMBERS | {"its square root": 0.5}
+    for name, value in (("a", lambda layer: layer.parameters["a"]), ("option", lambda layer: layer.option)):
+        got = {words: value(change(layer)) for words, (_, change) in found.items() if words.startswith(f"{name} were ")}
+        assert got == {f"{name} were {words}": number for words, number in wanted.items()}
+
+
 def test_flags_are_turned_and_tuples_have_their_entries_in_other_orders():
     loss = losses.HuberLoss(delta=2.0)
     found = edits(loss)

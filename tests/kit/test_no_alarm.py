@@ -755,6 +755,15 @@ def test_a_parameter_of_one_number_is_looked_at():
     assert [row.method for row in check_layer(net.layers[0], rng.standard_normal((4, 3))).failures] == ["a.per_sample"]
 
 
+def test_no_alarm_by_symmetries_with_a_parameter_of_one_number():
+    rng = np.random.default_rng(0)
+    net = Sequential(layers.Linear(3, 3), Temperature(), layers.Linear(3, 2), rng=0, dtype="float64")
+    report = check_symmetries(net, losses.MSELoss(), rng.standard_normal((4, 3)), rng.standard_normal((4, 2)))
+    report.assert_ok()
+    (row,) = [row for row in report.rows if row.claim == "the loss follows the gradient where 1.a is moved"]
+    assert row.verdict == OK
+
+
 @pytest.mark.parametrize(("layer", "x"), [
     (layers.LayerNorm(2), [[-0.3, -1.35], [-0.7, -0.69]]), (layers.RMSNorm(1, eps=1e-5), [[3e-4], [2.0]]),
 ])  # fmt: skip
