@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,12 +22,21 @@ def complex_derivative(function: Callable[[], np.ndarray], point: np.ndarray) ->
     """∂ function() / ∂ point, by complex steps in each entry of `point`, which is changed in place and restored."""
     derivatives = []
     for index in np.ndindex(point.shape):
-        before = point[index]
-        point[index] = before + 1j * STEP
-        derivatives.append(function().imag / STEP)
-        point[index] = before
+        with stepped(point, index):
+            derivatives.append(function().imag / STEP)
     stacked = np.stack(derivatives, axis=-1)
     return stacked.reshape(*stacked.shape[:-1], *point.shape)
+
+
+@contextmanager
+def stepped(point: np.ndarray, index: tuple[int, ...]) -> Iterator[None]:
+    """Let an entry of `point` be a complex step away, in place."""
+    before = point[index]
+    point[index] = before + 1j * STEP
+    try:
+        yield
+    finally:  # whatever a user's layer raises of complex numbers
+        point[index] = before
 
 
 def complex_copy(network: Layer) -> Any:
