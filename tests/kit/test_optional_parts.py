@@ -7,7 +7,7 @@ import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.calculus.residual import FactoredLayer, products
-from gbackprop.calculus.signals import GRADIENT
+from gbackprop.calculus.signals import EXACT, GRADIENT, monte_carlo
 from gbackprop.quantities import Quantity, Statistic
 from gbackprop.quantities.merging_rules import Averaged, Rows, Summed
 from gbackprop.testing import check_layer, check_quantity
@@ -219,6 +219,33 @@ def test_an_own_rule_of_merging_gives_what_one_batch_gives(loss):
     for unjudged in (Unstated(), q.KFRA()):
         rows = [row for row in check_quantity(unjudged, *given).rows if row.claim.startswith(claim[:10])]
         assert [row.verdict for row in rows] == ["not given"] * 2
+
+
+class Estimate(Quantity):
+    """A factor times DiagGGN, by two draws for each sample or by none."""
+
+    name, powers, estimates = "estimate", (1, 1), q.DiagGGN
+
+    def __init__(self, factor, signal):
+        self.factor, self.signal, self.scale = factor, signal, f"{factor} diag(R Σₙ Jₙᵀ Hₙ Jₙ)"
+
+    def statistics(self):
+        return (Statistic("square", self.signal),)
+
+    def finish(self, scale, square):
+        return self.factor * square
+
+
+@pytest.mark.parametrize(("quantity", "verdict"), [
+    (Estimate(1, monte_carlo(2)), "ok"), (Estimate(1.5, monte_carlo(2)), "FAILED"), (Estimate(1, EXACT), "not given"),
+    (Estimate(1, monte_carlo(2, np.zeros((2, 3, 2)))), "not given"),
+], ids=["right", "wrong", "exact", "fixed"])  # fmt: skip
+def test_what_any_quantity_says_that_it_estimates_is_tested(quantity, verdict):
+    network = gb.Sequential(layers.Linear(3, 4), layers.Tanh(), layers.Linear(4, 2), rng=0, dtype="float64")
+    rng = np.random.default_rng(0)
+    given = network, losses.MSELoss(), rng.standard_normal((3, 3)), rng.standard_normal((3, 2))
+    rows = [row for row in check_quantity(quantity, *given).rows if row.claim.startswith("estimates what it should")]
+    assert [row.verdict for row in rows] == [verdict]
 
 
 @pytest.mark.parametrize(("quantity", "words"), [
