@@ -209,6 +209,20 @@ def test_what_does_not_apply_says_why():
     assert reasons["logits + constant"] == "for cross entropy of logits"
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_no_alarm_where_all_is_0_but_for_rounding(dtype):
+    """A loss of 0, and equal samples, of which gradients have no variance."""
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((3, 3)).astype(dtype), rng.standard_normal((1, 2)).astype(dtype)
+    network = gb.Sequential(layers.Linear(3, 4), layers.Tanh(), layers.Linear(4, 2), rng=0, dtype=dtype)
+    check_symmetries(network, losses.MSELoss(), x, network(x)).assert_ok()
+    report = check_symmetries(network, losses.MSELoss(), x[[0, 0, 0]], y[[0, 0, 0]])
+    report.assert_ok()
+    judged = {row.method for row in report.rows if row.claim == "each sample twice" and row.verdict == "ok"}
+    assert judged >= {"backward", "BatchGrad", "DiagGGN", "KFAC"}
+    assert "Variance" not in judged
+
+
 def test_the_network_stays_as_it_is_and_nonsense_is_a_row():
     network, x, y = big_chain("float32")
     before = network.state_dict()
