@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 import gbackprop as gb
-from gbackprop import layers, losses
+from gbackprop import layers, losses, operators
 from gbackprop import quantities as q
 from gbackprop.calculus.residual import FactoredLayer, products
 from gbackprop.calculus.signals import EXACT, GRADIENT, monte_carlo
 from gbackprop.quantities import Quantity, Statistic
 from gbackprop.quantities.merging_rules import Averaged, Rows, Summed
-from gbackprop.testing import check_layer, check_quantity
+from gbackprop.testing import check_layer, check_quantity, check_symmetries
 
 RNG = np.random.default_rng(0)
 
@@ -73,6 +73,8 @@ class Matrix(layers.Layer):
         return {name: rng.standard_normal(shape) for name, shape in self.parameter_shapes().items()}
 
     def output_shape(self, shape):
+        if shape != (3,):
+            raise ValueError(f"expected features of shape (3,), got {shape}")
         return (2,)
 
     def forward(self, x):
@@ -99,6 +101,26 @@ def test_an_option_of_the_name_bias_may_be_of_another_parameter(bias):
     report = check_quantity(q.BatchGrad(), *given)
     assert report.ok, report
     assert {row.verdict for row in report.rows if row.method == "BatchGrad"} == {"ok"}, report
+
+
+@pytest.mark.parametrize("value", [None, 3, "some"], ids=str)
+def test_options_may_have_names_that_other_layers_give_a_meaning(value):
+    """`several` are the inputs of a container, `groups` those of convolutions."""
+    layer = Matrix(bias=True)
+    vars(layer).update(several=value, groups=value)
+    network = gb.Sequential(layer, layers.Tanh(), rng=0, dtype="float64")
+    x, y = RNG.standard_normal((3, 3)), RNG.standard_normal((3, 2))
+    check_layer(layer, x).assert_ok()
+    assert check_symmetries(network, losses.MSELoss(), x, y, only=["samples permuted"]).ok
+    assert np.isfinite(operators.GGN(network, losses.MSELoss(), (x, y)) @ np.ones((8, 2))).all()
+
+
+@pytest.mark.parametrize("value", [None, 0.5])
+def test_an_option_in_place_of_a_method_is_named(value):
+    layer = Matrix(bias=True)
+    layer.noise = value
+    (row,) = check_layer(layer, RNG.standard_normal((3, 3))).failures
+    assert row.problem == f"Matrix() has noise = {value!r} in place of the method of that name"
 
 
 class Forgotten(layers.Scale):
