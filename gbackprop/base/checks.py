@@ -222,11 +222,8 @@ def check_batch(x: Any) -> None:
 
 def batch_of(network: Any, x: Any) -> Any:
     """Return a batch as the network computes with it: several inputs as columns of one array."""
-    try:
-        inputs = network.several
-    except AttributeError:  # a layer, or no network, which others say
-        inputs = None
-    if inputs is not None:
+    inputs = getattr(network, "several", None)  # of a layer, any attribute of a user's
+    if hasattr(inputs, "packed"):
         return inputs.packed(x, next((value.dtype for value in network.parameters.values()), "float32"))
     if type(x) in (tuple, dict):
         raise TypeError(f"x: expected an array, as the network has one input, got a {type(x).__name__} of {len(x)}")

@@ -201,7 +201,8 @@ def least_samples(plan: Plan, forms: Forms) -> tuple[int, bool]:
 
 def groups_of(leaf: Leaf) -> int:
     """Return the number of groups that a layer's weight is split into: each has inputs of its own."""
-    return getattr(leaf.layer, "groups", 1)
+    groups = getattr(leaf.layer, "groups", 1)
+    return groups if isinstance(groups, int) else 1  # a user's attribute may bear that name
 
 
 def _reduced_numbers(plan: Plan, per_sample: bool) -> int:

@@ -43,8 +43,8 @@ class Sequential(Container):
     """
 
     def __init__(self, *layers: Layer, rng: int | np.random.Generator | None = None, dtype: Any = None) -> None:
-        if layers and getattr(layers[0], "several", None) is not None:
-            self.several = layers[0].several  # type: ignore[attr-defined]
+        if layers and isinstance(layers[0], Container) and layers[0].several is not None:
+            self.several = layers[0].several
         super().__init__({str(i): layer for i, layer in enumerate(layers)}, rng, dtype)
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,12 +22,21 @@ def complex_derivative(function: Callable[[], np.ndarray], point: np.ndarray) ->
     """∂ function() / ∂ point, by complex steps in each entry of `point`, which is changed in place and restored."""
     derivatives = []
     for index in np.ndindex(point.shape):
-        before = point[index]
-        point[index] = before + 1j * STEP
-        derivatives.append(function().imag / STEP)
-        point[index] = before
+        with stepped(point, index):
+            derivatives.append(function().imag / STEP)
     stacked = np.stack(derivatives, axis=-1)
     return stacked.reshape(*stacked.shape[:-1], *point.shape)
+
+
+@contextmanager
+def stepped(point: np.ndarray, index: tuple[int, ...]) -> Iterator[None]:
+    """Let an entry of `point` be a complex step away, in place."""
+    before = point[index]
+    point[index] = before + 1j * STEP
+    try:
+        yield
+    finally:  # whatever a user's layer raises of complex numbers
+        point[index] = before
 
 
 def complex_copy(network: Layer) -> Any:
@@ -35,8 +45,7 @@ def complex_copy(network: Layer) -> Any:
     for _, layer in twin.named_layers():
         layer.drawn = {name: np.array(value, dtype=np.complex128) for name, value in layer.parameters.items()}
         layer.frozen = frozenset()
-        if getattr(layer, "bias", None) is False:
-            layer.bias = True  # type: ignore[attr-defined]
+        if give_bias(layer):
             for name, node in [*layer.node_parameters.values()]:
                 layer.node_parameters = {**layer.node_parameters, "bias": (f"{name}'s bias", node)}
             layer.drawn["bias"] = np.zeros(layer.parameter_shapes()["bias"], dtype=np.complex128)
@@ -44,6 +53,15 @@ def complex_copy(network: Layer) -> Any:
             layer.__class__ = type("_Biased", (_Biased, type(layer)), {})
             layer.drawn[f"{layer.key}_bias"] = np.zeros(layer.out_features, dtype=np.complex128)
     return twin
+
+
+def give_bias(layer: Any) -> bool:
+    """Let a layer without its `bias` have one; return whether it now has: another's option may bear that name."""
+    if vars(layer).get("bias") is not False:
+        return False
+    layer.bias = True
+    layer.bias = "bias" in layer.parameter_shapes()
+    return layer.bias
 
 
 class _Biased(Matrix):

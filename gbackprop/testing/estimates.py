@@ -8,6 +8,7 @@ import numpy as np
 from scipy import special
 
 from gbackprop.array import asarray, asnumpy
+from gbackprop.calculus.signals import MonteCarlo
 from gbackprop.quantities import Quantity
 from gbackprop.quantities.diagonal import Sampled
 from gbackprop.testing.claims import Compared, NotGivenError
@@ -18,10 +19,10 @@ from gbackprop.testing.runs import Runs
 from gbackprop.testing.setting import SEED, CheckedNetwork, at_targets, values
 
 RUNS, DRAWS = 12, 251
-"""The numbers of runs, and of draws in each, that test the expectation of a Monte-Carlo quantity."""
+"""The numbers of runs, and of draws in each, that test an expectation; of what has an M of its own, so many runs."""
 
 
-def estimated(runs: Runs, quantity: Sampled) -> Compared:
+def estimated(runs: Runs, quantity: Quantity) -> Compared:
     """The total of each parameter's estimates, in standard errors from what it should be.
 
     Standard errors are no less than a few draws make of a label or bit that may not have been drawn at all.
@@ -29,15 +30,19 @@ def estimated(runs: Runs, quantity: Sampled) -> Compared:
     expected = quantity.stated("estimates")
     if expected is None:
         raise NotGivenError("what it estimates is not stated: give the quantity `estimates`")
-    setting, fresh = runs.setting, type(quantity)(mc_samples=DRAWS)
+    sampled = isinstance(quantity, Sampled)  # of any other its own M is part of the formula
+    setting, fresh, count = runs.setting, type(quantity)(DRAWS) if sampled else quantity, RUNS if sampled else DRAWS
+    signals = [s.signal for s in fresh.statistics() if isinstance(s.signal, MonteCarlo) and s.signal.targets is None]
+    if not (draws := max((signal.mc_samples for signal in signals), default=0)):
+        raise NotGivenError("it has no columns of draws, whose mean could be tested")
     output = setting.network.forward(setting.x)[0]
     if setting.targets is None and is_beyond(setting.loss, output):
         raise NotGivenError(BEYOND)
-    targets = asnumpy(setting.loss.draw(output, RUNS * DRAWS, SEED))
+    targets = asnumpy(setting.loss.draw(output, count * draws, SEED))
     drawn = targets.reshape(*targets.shape[:2], -1)
     if (drawn != np.median(drawn, 0)).any(2).sum(0).min() < LEAST_EXPECTED:
         raise NotGivenError("the loss is so sure of a target here that it hardly ever draws another")
-    found = [values(setting.run(fresh, rng=seed))[0] for seed in range(RUNS)]
+    found = [values(setting.run(fresh, rng=seed))[0] for seed in range(count)]
     wanted = {name: _total(value) for name, value in setting.values(expected())[0].items()}
     if not wanted:
         raise NotGivenError("the network has no parameter that is not frozen")
@@ -51,22 +56,22 @@ def estimated(runs: Runs, quantity: Sampled) -> Compared:
     def errors(rounding: float) -> dict[str, float]:
         """Return the standard error of each total."""
         return {
-            name: max(each.std(ddof=1) / RUNS**0.5, 1e-9 * abs(wanted[name]), rounding,
-                      RARE / (RUNS * DRAWS) * unseen[name]) or 1.0
+            name: max(each.std(ddof=1) / count**0.5, 1e-9 * abs(wanted[name]), rounding,
+                      RARE / (count * draws) * unseen[name]) or 1.0
             for name, each in totals.items()
         }  # fmt: skip
 
     def standardized(error: dict[str, float]) -> dict[str, np.ndarray]:
         return {name: np.array((each.mean() - wanted[name]) / error[name]) for name, each in totals.items()}
 
-    error, allowed = errors(1e-12 * largest), -float(special.stdtrit(RUNS - 1, LEVEL / (2 * len(wanted))))
+    error, allowed = errors(1e-12 * largest), -float(special.stdtrit(count - 1, LEVEL / (2 * len(wanted))))
     z = standardized(error)
     if not max(map(abs, z.values()), default=0.0) <= allowed and largest <= (terms := _of_terms(setting, expected())):
         z = standardized(error := errors(terms))  # all is 0 but for rounding
     shared = len(wanted) ** 0.5  # by all parameters: their errors are not independent
-    draws = [each.mean() for each in totals.values()], [*wanted.values()], [shared * each for each in error.values()]
-    zeros, oracle = {name: np.zeros(()) for name in z}, f"{RUNS} runs, in standard errors"
-    return Compared(z, zeros, oracle, allowed, sizes={"": {"M": DRAWS}}, draws=draws)
+    means = [each.mean() for each in totals.values()], [*wanted.values()], [shared * each for each in error.values()]
+    zeros, oracle = {name: np.zeros(()) for name in z}, f"{count} runs, in standard errors"
+    return Compared(z, zeros, oracle, allowed, sizes={"": {"M": draws}}, draws=means)
 
 
 def _of_terms(setting: CheckedNetwork, quantity: Quantity) -> float:

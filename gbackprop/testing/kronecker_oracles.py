@@ -63,7 +63,8 @@ def by_output(layer: Layer, weight: np.ndarray) -> np.ndarray:
 
 def groups_of(layer: Layer) -> int:
     """Return the number of groups of a layer: a grouped convolution is as many convolutions side by side."""
-    return getattr(layer, "groups", 1)
+    groups = getattr(layer, "groups", 1)
+    return groups if isinstance(groups, int) else 1  # a user's attribute may bear that name
 
 
 def b_of_weight(layer: Layer, b: np.ndarray) -> np.ndarray:

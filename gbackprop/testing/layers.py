@@ -11,6 +11,7 @@ import numpy as np
 
 from gbackprop.array import asnumpy
 from gbackprop.calculus.layer import Layer, in_mode
+from gbackprop.network import Container
 from gbackprop.testing.claims import (
     FLOAT32_TOLERANCE,
     MOVED,
@@ -89,7 +90,9 @@ def check_layer(
 
 def _check(claims: Claims, layer: Layer, x: Any, rng: np.random.Generator, reference: Reference | None) -> None:
     """Add all rows, in evaluation mode and, where the layer draws anything, in training mode."""
-    inputs = getattr(layer, "several", None)
+    for name in (name for name, kind in vars(Layer).items() if callable(kind) and not callable(getattr(layer, name))):
+        raise FoundError(f"{layer!r} has {name} = {getattr(layer, name)!r} in place of the method of that name")
+    inputs = layer.several if isinstance(layer, Container) else None
     if layer.takes == "integers" or (inputs and any(part.kind == "integers" for part in inputs.parts.values())):
         raise NotGivenError("takes integers, which cannot be moved by small steps: `check_network` looks at its weight")
     twin, (batch,) = twin_of(layer, rng=rng), claims.fresh(_batch(asnumpy(x), rng))

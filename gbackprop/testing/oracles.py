@@ -27,8 +27,16 @@ from gbackprop.calculus.walk import add_below, downwards, is_swept_chain
 from gbackprop.losses.base import Loss
 from gbackprop.network import Container
 from gbackprop.quantities import Quantity
-from gbackprop.testing.claims import MOVED, moved
-from gbackprop.testing.complex_steps import STEP, complex_copy, complex_derivative, flat, passes, without_derivative
+from gbackprop.testing.claims import MOVED, NotGivenError, moved
+from gbackprop.testing.complex_steps import (
+    STEP,
+    complex_copy,
+    complex_derivative,
+    flat,
+    passes,
+    stepped,
+    without_derivative,
+)
 from gbackprop.testing.kronecker_oracles import Oracle, kfra, kronecker
 from gbackprop.testing.loss_probe import LossProbe
 from gbackprop.testing.rounded import RoundedLoss, round_values
@@ -175,12 +183,17 @@ class Dense:
         for name, value in _values(self.leaves).items():
             found[name] = np.zeros((len(self.x), *value.shape))
             for index in np.ndindex(value.shape):
-                before, row = value[index], (slice(None), *index)
-                value[index] = before + 1j * STEP
-                gradients = reverse_gradients(self.twin, self.differentiated, self.x, self.y)
-                found[name][row] = gradients[name][row].imag / STEP
-                value[index] = before
+                with stepped(value, index):
+                    gradients = self._stepped_gradients()
+                found[name][:, *index] = gradients[name][:, *index].imag / STEP
         return found
+
+    def _stepped_gradients(self) -> dict[str, np.ndarray]:
+        """∇ℓₙ of each parameter after a complex step, which derivatives may refuse though the function does not."""
+        try:
+            return reverse_gradients(self.twin, self.differentiated, self.x, self.y)
+        except Exception as error:
+            raise NotGivenError(f"derivatives do not take complex numbers: {error}") from error
 
     @cached_property
     def kronecker(self) -> Oracle:

@@ -18,6 +18,7 @@ from gbackprop.calculus.signals import ALL
 from gbackprop.operators.pushing import by_units
 from gbackprop.plain.affine import lacks_affinity
 from gbackprop.testing.claims import ROUNDING, Claims, Compared, NotGivenError, rounding_of
+from gbackprop.testing.complex_steps import give_bias
 from gbackprop.testing.derivatives import another_width, check_linear
 from gbackprop.testing.differences import Curve, derivative
 from gbackprop.testing.flat import Flat
@@ -307,9 +308,8 @@ def _bias_jacobian(probe: Probe, name: str, columns: np.ndarray) -> np.ndarray:
     if "bias" in probe.parameters:
         return probe.jacobian("bias").per_sample(columns)
     twin = twin_of(probe.layer)
-    if getattr(twin, "bias", None) is not False:
+    if not give_bias(twin):
         raise NotGivenError("there is no bias to define it by")
-    twin.bias = True  # type: ignore[attr-defined]
     assert twin.drawn is not None
     twin.drawn["bias"] = np.zeros(twin.parameter_shapes()["bias"])
     return twin.parameter_jacobians(probe.saved)["bias"].per_sample(columns)

@@ -151,7 +151,8 @@ def _check_laws(claims: Claims, runs: Runs, quantity: Quantity, needs: list[str]
     for reduction in ("mean", "sum"):
         claim = f"merged results of two batches are that of one, of the {reduction}"
         claims.equal(name, claim, _merged, runs, quantity, reduction, needs=needs)
-    if isinstance(quantity, Sampled) and not getattr(quantity, "convention", None):
+    sampled = isinstance(quantity, Sampled) or quantity.stated("estimates") is not None
+    if sampled and not getattr(quantity, "convention", None):
         claims.equal(name, f"estimates what it should (t test{ALARMS})", estimated, runs, quantity, needs=needs)
 
 

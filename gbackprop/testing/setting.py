@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from gbackprop.array import Array, asarray, asnumpy
+from gbackprop.base.checks import is_shipped
 from gbackprop.base.errors import TooLargeError, UnsupportedError
 from gbackprop.calculus.layer import Layer, leaves_of
 from gbackprop.calculus.several import InputPart
@@ -197,7 +198,7 @@ class CheckedNetwork:
         if size > LARGEST_NETWORK:
             raise NotGivenError(f"{size} parameters are too many for dense Jacobians")
         if not self.analytic:
-            raise NotGivenError("the network does not take complex numbers, and dense Jacobians are complex steps")
+            raise NotGivenError("network or loss does not take complex numbers, and dense Jacobians are complex steps")
         return Dense(self.network, self.loss, self.x, self.y, self.targets)
 
     def defined(self, definition: Definition) -> Values:
@@ -222,19 +223,23 @@ class CheckedNetwork:
 
     @cached_property
     def analytic(self) -> bool:
-        """True if complex steps through the network are its derivatives."""
+        """True if complex steps through the network, and of a user's loss at its outputs, are derivatives."""
         twin, rng = complex_copy(self.network), np.random.default_rng(SEED)
         tangent = rng.standard_normal(self.x.shape)
-        values = {name: value.copy() for name, value in twin.parameters.items()}
+        values = {name: value.real for name, value in twin.parameters.items()}
         tangents = {name: rng.standard_normal(value.shape) for name, value in values.items()}
 
         def curve(t: complex) -> np.ndarray:
             for name, value in values.items():
-                twin.parameters.put(name, value + t * tangents[name])
-            moved = twin.forward(self.x + (t + 0j) * tangent if self.x.dtype.kind == "f" else self.x)[0]
-            return moved if np.iscomplexobj(t) else moved.real
+                twin.parameters.put(name, np.asarray(value + t * tangents[name]))  # complex where t is
+            return twin.forward(self.x + t * tangent if self.x.dtype.kind == "f" else self.x)[0]
 
-        return derivative(curve, 1e-4 * size_of(self.x)).analytic
+        output = self.network.forward(self.x)[0]
+        off = rng.standard_normal(output.shape)
+        of_loss = () if is_shipped(self.loss) else (self.loss.values, self.loss.gradients)
+        curves = [lambda t, f=f: f(output + t * off, self.y) + 0 * t for f in of_loss]  # of complex numbers in any case
+        return derivative(curve, 1e-4 * size_of(self.x)).analytic and all(
+            derivative(each, 1e-4 * size_of(output)).analytic for each in curves)  # fmt: skip
 
     @cached_property
     def kinked(self) -> bool:

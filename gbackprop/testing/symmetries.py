@@ -18,7 +18,7 @@ from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
 from gbackprop.network.container import Container
 from gbackprop.quantities import KFAC, Quantity
-from gbackprop.testing.claims import Claims, Compared, FoundError, NotGivenError
+from gbackprop.testing.claims import Claims, Compared, FoundError, NotGivenError, largest_of
 from gbackprop.testing.probe import one_batch
 from gbackprop.testing.report import Report
 from gbackprop.testing.runs import every_quantity, pairs
@@ -172,7 +172,9 @@ class Noise:
             for each in judged:
                 base, known = posed.of(each), self.found[id(each)]
                 for name, value in other.of(each).items():
-                    known[name] = np.maximum(known.get(name, 0), np.abs(misfit(value, base[name])))
+                    only = value.any() and not largest_of(base)  # what is 0 but for rounding has no size of its own
+                    moves = (np.inf, np.inf) if only else np.abs(misfit(value, base[name]))
+                    known[name] = np.maximum(known.get(name, 0), moves)
 
     def _moved(self, posed: Posed, rng: np.random.Generator) -> Posed:
         network = copy.deepcopy(posed.network)
@@ -180,8 +182,8 @@ class Noise:
         def move(array: Any) -> Any:
             return array * like(1 + self.eps * rng.uniform(-2, 2, array.shape), array, array.dtype)
 
-        for name, value in network.parameters.items():
-            network.parameters.put(name, move(value))
+        for value in network.parameters.values():
+            value[...] = move(value)
         x = move(posed.x) if posed.x.dtype.kind == "f" else posed.x
         if network.several is not None:  # indices and masks are columns beside floats
             x = array_module(x).where(posed.x % 1 == 0, posed.x, x)

@@ -105,7 +105,7 @@ def _follows(at: Posed, where: Values, of: Callable[[Posed], Any], got: Any) -> 
 
     def curve(t: complex) -> np.ndarray:
         for name, direction in where.items():  # complex steps are refused here, and the derivative does without
-            network.parameters.put(name, at.network.parameters[name] + t * direction)
+            network.parameters[name][...] = at.network.parameters[name] + t * direction
         return np.asarray(of(replace(at, network=network, asked=())))
 
     for step in (STEP, STEP / 100):

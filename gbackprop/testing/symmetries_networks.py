@@ -134,7 +134,7 @@ def units(posed: Posed, rng: np.random.Generator, scale: float = 1.0) -> Change:
 
     It applies where what lies between them takes each unit by itself, or is positively homogeneous.
     """
-    at, found = {INPUT: posed.x[:2]}, {}  # type: ignore[var-annotated]
+    at, found = {INPUT: posed.x}, {}  # type: ignore[var-annotated]
     for leaf, inputs in upwards(posed.leaves, at):
         at[leaf.position] = leaf.layer.forward(*inputs)[0]
     for lower, middle, upper in _between(posed):

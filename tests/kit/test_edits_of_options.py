@@ -9,8 +9,10 @@ import gbackprop as gb
 from gbackprop import layers as L
 from gbackprop import losses
 from gbackprop.calculus.layer import leaves_of
+from gbackprop.losses.elementwise import ElementwiseLoss
+from gbackprop.testing import check_layer, check_loss
 from gbackprop.testing.diagnosis.arguments import ARRAYS, of_arrays, of_definitions
-from gbackprop.testing.diagnosis.care import CARE, DRAWS, of_care, of_methods
+from gbackprop.testing.diagnosis.care import CARE, DRAWS, RESULTS, of_care, of_methods
 from gbackprop.testing.diagnosis.options import _others, of_leaves, of_options, with_option
 from gbackprop.testing.loss_probe import LossProbe
 from gbackprop.testing.probe import Probe
@@ -58,6 +60,44 @@ def test_parameters_have_other_entries():
         assert cost == pytest.approx(1.7)
         np.testing.assert_array_equal(got, want, words)
     np.testing.assert_array_equal(layer.parameters["weight"], before)
+
+
+class Refusing(L.Layer):
+    """The sum of two features, which says of any shape that it is taken."""
+
+    def output_shape(self, shape):
+        return (1,)
+
+    def forward(self, x):
+        return x @ np.ones((2, 1), x.dtype), x.shape
+
+    def mjp(self, shape, mat):
+        return np.repeat(mat, 2, 2)
+
+    def jmp(self, shape, mat):
+        return mat.sum(2, keepdims=True)
+
+
+class Temperature(L.Layer):
+    """A parameter and an option that are arrays of shape ()."""
+
+    def __init__(self):
+        self.option = np.array(0.25)
+
+    def parameter_shapes(self):
+        return {"a": ()}
+
+    def draw(self, rng):
+        return {"a": np.array(0.25)}
+
+
+def test_arrays_without_axes_are_other_numbers():
+    (layer,) = gb.Sequential(Temperature(), rng=0, dtype="float64").layers
+    found = edits(layer)
+    wanted = NUMBERS | {"its square root": 0.5}
+    for name, value in (("a", lambda layer: layer.parameters["a"]), ("option", lambda layer: layer.option)):
+        got = {words: value(change(layer)) for words, (_, change) in found.items() if words.startswith(f"{name} were ")}
+        assert got == {f"{name} were {words}": number for words, number in wanted.items()}
 
 
 def test_flags_are_turned_and_tuples_have_their_entries_in_other_orders():
@@ -137,19 +177,19 @@ def test_edits_of_what_a_probe_has():
         assert (cost, list(change((labels,))[0].target)) == (1, want)
 
 
-RESULTS = {
+GIVEN = {
     "its result were larger by 1": 1.2, "its result were smaller by 1": 1.2, "its result were doubled": 1.3,
     "its result were halved": 1.3, "its result were 1 minus it": 1.4,
 }  # fmt: skip
 
 
 def test_edits_of_methods():
-    costs = {words: cost for words, (cost, _) in CARE.items()}
-    assert {words: costs[words] for words in RESULTS} == RESULTS
+    costs = {words: cost for words, (cost, _) in (CARE | RESULTS).items()}
+    assert {words: costs[words] for words in GIVEN} == GIVEN
     assert min(costs, key=lambda words: costs[words]) == "its arguments were copied"
-    wrap = {words: wrapper(lambda y, f=None: y, None, "") for words, (_, wrapper) in CARE.items()
+    wrap = {words: wrapper(lambda y, f=None: y, None, "") for words, (_, wrapper) in (CARE | RESULTS).items()
             if words not in ("it were the inherited one",)}  # fmt: skip
-    assert [int(wrap[words](5)) for words in RESULTS] == [6, 4, 10, 2, -4]
+    assert [int(wrap[words](5)) for words in GIVEN] == [6, 4, 10, 2, -4]
     cube = np.arange(24).reshape(2, 3, 4)
     np.testing.assert_array_equal(wrap["its result had no last axis"](cube), cube[..., 0])
     np.testing.assert_array_equal(wrap["its result had no first axis"](cube), cube[0])
@@ -163,6 +203,48 @@ def test_edits_of_methods():
     for words, want in (("√2 times", 2 + 2**0.5), ("1/√2 times", 2 + 0.5**0.5), ("twice", 4), ("half", 2.5)):
         cost, wrapper = DRAWS[f"draws were {words} as far from the output"]
         assert (cost, wrapper(lambda f: 3.0, None, "")(2.0)) == (1.3, pytest.approx(want))
+
+
+class Counting(L.Tanh):
+    """tanh, whose derivative is larger in every other call."""
+
+    calls = [0]
+
+    def first(self, x, y):
+        Counting.calls[0] += 1
+        return super().first(x, y) * (1 + 1e-3 * (Counting.calls[0] % 2))
+
+
+class Cancelling(ElementwiseLoss):
+    """Σ log cosh (f − y) in a form whose second derivative cancels in float32."""
+
+    def values(self, output, target):
+        off = np.where((output - target).real < 0, target - output, output - target)
+        return self.summed(off + np.log1p(np.exp(-2 * off)) - np.log(2))
+
+    def gradients(self, output, target):
+        return np.tanh(output - target) * self.summed_weight(output.shape[1:])
+
+    def second(self, output, target):
+        return 1 - np.tanh(output - target) ** 2
+
+
+@pytest.mark.parametrize(("report", "claim"), [
+    (lambda: check_layer(Counting(), RNG.standard_normal((3, 4))), "is pure"),
+    (lambda: check_loss(Cancelling(), np.zeros((3, 2)), np.full((3, 2), 9.3)), "float32 stays float32"),
+], ids=["pure", "float32"])  # fmt: skip
+def test_what_is_compared_with_itself_is_not_mended_by_another_number(report, claim):
+    rows = [row for row in report().failures if row.claim.startswith(claim)]
+    assert rows
+    words = [each.words for row in rows for each in row.diagnosis]
+    assert not [each for each in words if any(word in each for word in ("by 1", "doubled", "halved", "subtracted"))]
+
+
+def test_shapes_are_refused_by_no_edit_of_arrays():
+    report = check_layer(Refusing(), np.ones((3, 2)))
+    (row,) = report.failures
+    assert row.method == "output_shape"
+    assert not [each.words for each in row.diagnosis if "axes of its result were" in each.words]
 
 
 def test_other_rules_for_the_shape_of_the_output():

@@ -6,6 +6,7 @@ import re
 import resource
 import threading
 import types
+from functools import partial
 from pathlib import Path
 from time import sleep
 
@@ -1050,6 +1051,29 @@ def test_what_the_constructor_computes_is_edited_where_its_arguments_are_attribu
     assert called.given_to(L.Linear(2, 3)) is None
 
 
+class Quadratic(Layer):
+    """y = xᵀ A x of each sample, of whose derivative (A + Aᵀ) x one term is missing."""
+
+    def __init__(self, a):
+        self.a = a
+
+    def forward(self, x):
+        return ((x @ self.a) * x).sum(1, keepdims=True), x
+
+    def mjp(self, x, mat):
+        return mat * (x @ self.a)
+
+
+def test_an_edit_of_the_constructor_may_not_change_what_is_expected():
+    """With A + Aᵀ for A the product is right, and the function is another; what `forward` does not take may change."""
+    edits = [lambda self, a: setattr(self, "a", a + a.T), lambda self, a: vars(self).update(a=a, other=-a)]
+    tried = [partial(rewriting._rewritten, called.CONSTRUCTOR, new, len) for new in edits]
+    with pytest.raises(ValueError, match=r"^what is expected would be another, too"):
+        tried[0](Quadratic(draw(3, 3)), "mjp")
+    assert tried[1](Quadratic(draw(3, 3)), "mjp") is len
+    assert tried[0](Quadratic(draw(3, 3)), "forward") is len
+
+
 class Halves(Layer):
     """y = x / 2 + tanh(x), by functions of which one is of the forward pass, too."""
 
@@ -1131,8 +1155,8 @@ def test_an_edit_must_leave_what_was_compared():
         after = Evaluation(lambda: Compared({name: one}, {name: one}, "ones"), ())
         return types.SimpleNamespace(at=lambda change: after, compared=Compared({"a": 2 * one}, {"a": one}, "ones"))
 
-    assert rewriting._mends([trial("a")], [], None)
-    assert not rewriting._mends([trial("b")], [], None)
+    assert rewriting.mends([trial("a")], [], None)
+    assert not rewriting.mends([trial("b")], [], None)
 
 
 def test_objects_that_differ_are_of_one_kind():

@@ -5,6 +5,7 @@ import pytest
 from common import one_in
 from fault_table import FAULTS
 from faults import on_rows
+from scipy import special
 
 from gbackprop import Graph, Sequential, data, layers, losses, network, quantities, trace
 from gbackprop.calculus.gram import GRAM
@@ -453,6 +454,71 @@ def test_no_alarm_where_a_users_weight_has_no_bias():
     check_network(network, losses.MSELoss(), rng.standard_normal((4, 2, 3)), rng.standard_normal((4, 2))).assert_ok()
 
 
+class Expit(layers.Elementwise):
+    """σ by a function that refuses complex numbers."""
+
+    def value(self, x):
+        return special.expit(x)
+
+    def first(self, x, y):
+        return y * (1 - y)
+
+    def second(self, x, y):
+        return y * (1 - y) * (1 - 2 * y)
+
+
+class Softplus(layers.Elementwise):
+    """log(1 + eˣ), which takes complex numbers, and its derivatives do not."""
+
+    def value(self, x):
+        return np.log1p(np.exp(x))
+
+    def first(self, x, y):
+        return special.expit(x)
+
+    def second(self, x, y):
+        return special.expit(x) * special.expit(-x)
+
+
+class LogCosh(ElementwiseLoss):
+    def values(self, output, target):
+        return self.summed(np.logaddexp(output - target, target - output))
+
+    def gradients(self, output, target):
+        return np.tanh(output - target) * self.summed_weight(output.shape[1:])
+
+    def second(self, output, target):
+        return 1 / np.cosh(output - target) ** 2
+
+
+class Cubic(ElementwiseLoss):
+    """|f − y|³ / 3: NumPy's absolute value takes complex numbers, of which it gives a real one."""
+
+    def values(self, output, target):
+        return self.summed(np.abs(output - target) ** 3 / 3)
+
+    def gradients(self, output, target):
+        return (output - target) * np.abs(output - target) * self.summed_weight(output.shape[1:])
+
+    def second(self, output, target):
+        return 2 * np.abs(output - target)
+
+
+@pytest.mark.parametrize(("layer", "loss", "judged"), [
+    (Expit(), losses.MSELoss(), {"DiagGGN": NOT_GIVEN, "DiagHessian": NOT_GIVEN, "KFLR": NOT_GIVEN}),
+    (Softplus(), losses.MSELoss(), {"DiagGGN": OK, "DiagHessian": NOT_GIVEN, "KFLR": OK}),
+    (layers.Tanh(), LogCosh(), {"DiagGGN": NOT_GIVEN, "DiagHessian": NOT_GIVEN, "KFLR": NOT_GIVEN}),
+    (layers.Tanh(), Cubic(), {"DiagGGN": NOT_GIVEN, "DiagHessian": NOT_GIVEN, "KFLR": NOT_GIVEN}),
+], ids=["layer", "derivative", "loss", "absolute"])  # fmt: skip
+def test_no_alarm_where_a_part_refuses_complex_numbers(layer, loss, judged):
+    network = Sequential(layers.Linear(3, 2), layer, layers.Linear(2, 2), rng=0, dtype="float64")
+    rng = np.random.default_rng(0)
+    report = check_network(network, loss, rng.standard_normal((3, 3)), rng.standard_normal((3, 2)))
+    report.assert_ok()
+    rows = {row.method: row.verdict for row in reversed(report.rows) if row.method in judged}  # the definitions
+    assert rows == judged
+
+
 class Fourth(quantities.Quantity):
     """A quantity of rows for each sample that adds them up itself."""
 
@@ -753,6 +819,15 @@ def test_a_parameter_of_one_number_is_looked_at():
     check_network(net, losses.MSELoss(), rng.standard_normal((4, 3)), rng.standard_normal((4, 2))).assert_ok()
     net.layers[0].factor = 1.01
     assert [row.method for row in check_layer(net.layers[0], rng.standard_normal((4, 3))).failures] == ["a.per_sample"]
+
+
+def test_no_alarm_by_symmetries_with_a_parameter_of_one_number():
+    rng = np.random.default_rng(0)
+    net = Sequential(layers.Linear(3, 3), Temperature(), layers.Linear(3, 2), rng=0, dtype="float64")
+    report = check_symmetries(net, losses.MSELoss(), rng.standard_normal((4, 3)), rng.standard_normal((4, 2)))
+    report.assert_ok()
+    (row,) = [row for row in report.rows if row.claim == "the loss follows the gradient where 1.a is moved"]
+    assert row.verdict == OK
 
 
 @pytest.mark.parametrize(("layer", "x"), [

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 import gbackprop as gb
-from gbackprop import layers, losses
+from gbackprop import layers, losses, operators
 from gbackprop import quantities as q
 from gbackprop.calculus.residual import FactoredLayer, products
-from gbackprop.calculus.signals import GRADIENT
+from gbackprop.calculus.signals import EXACT, GRADIENT, monte_carlo
 from gbackprop.quantities import Quantity, Statistic
 from gbackprop.quantities.merging_rules import Averaged, Rows, Summed
-from gbackprop.testing import check_layer, check_quantity
+from gbackprop.testing import check_layer, check_quantity, check_symmetries
 
 RNG = np.random.default_rng(0)
 
@@ -56,6 +56,71 @@ class Scaled(layers.Scale):
 def test_an_own_product_with_directions_is_the_jacobians(jacobian, right):
     report = check_layer(Scaled(3, jacobian), RNG.standard_normal((3, 3)))
     assert named(report) == (set() if right else {("weight.push", "is J")}), report
+
+
+class Matrix(layers.Layer):
+    """x W + b, whose option `bias` adds the parameter b."""
+
+    constant_jacobian = True
+
+    def __init__(self, bias):
+        self.bias = bias
+
+    def parameter_shapes(self):
+        return {"W": (3, 2), "b": (2,)} if self.bias else {"W": (3, 2)}
+
+    def draw(self, rng):
+        return {name: rng.standard_normal(shape) for name, shape in self.parameter_shapes().items()}
+
+    def output_shape(self, shape):
+        if shape != (3,):
+            raise ValueError(f"expected features of shape (3,), got {shape}")
+        return (2,)
+
+    def forward(self, x):
+        y = x @ self.parameters["W"]
+        return (y + self.parameters["b"] if self.bias else y), x
+
+    def jmp(self, x, mat):
+        return mat @ self.parameters["W"]
+
+    def mjp(self, x, mat):
+        return mat @ self.parameters["W"].T
+
+    def parameter_jacobians(self, x):
+        found = {"W": layers.ParameterJacobian(), "b": layers.ParameterJacobian()}
+        found["W"].per_sample = lambda mat: x[:, :, None] * mat[:, :, None]
+        found["b"].per_sample = lambda mat: mat
+        return {name: found[name] for name in self.parameter_shapes()}
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_an_option_of_the_name_bias_may_be_of_another_parameter(bias):
+    network = gb.Sequential(Matrix(bias), layers.Tanh(), rng=0, dtype="float64")
+    given = network, losses.MSELoss(), RNG.standard_normal((3, 3)), RNG.standard_normal((3, 2))
+    report = check_quantity(q.BatchGrad(), *given)
+    assert report.ok, report
+    assert {row.verdict for row in report.rows if row.method == "BatchGrad"} == {"ok"}, report
+
+
+@pytest.mark.parametrize("value", [None, 3, "some"], ids=str)
+def test_options_may_have_names_that_other_layers_give_a_meaning(value):
+    """`several` are the inputs of a container, `groups` those of convolutions."""
+    layer = Matrix(bias=True)
+    vars(layer).update(several=value, groups=value)
+    network = gb.Sequential(layer, layers.Tanh(), rng=0, dtype="float64")
+    x, y = RNG.standard_normal((3, 3)), RNG.standard_normal((3, 2))
+    check_layer(layer, x).assert_ok()
+    assert check_symmetries(network, losses.MSELoss(), x, y, only=["samples permuted"]).ok
+    assert np.isfinite(operators.GGN(network, losses.MSELoss(), (x, y)) @ np.ones((8, 2))).all()
+
+
+@pytest.mark.parametrize("value", [None, 0.5])
+def test_an_option_in_place_of_a_method_is_named(value):
+    layer = Matrix(bias=True)
+    layer.noise = value
+    (row,) = check_layer(layer, RNG.standard_normal((3, 3))).failures
+    assert row.problem == f"Matrix() has noise = {value!r} in place of the method of that name"
 
 
 class Forgotten(layers.Scale):
@@ -176,6 +241,33 @@ def test_an_own_rule_of_merging_gives_what_one_batch_gives(loss):
     for unjudged in (Unstated(), q.KFRA()):
         rows = [row for row in check_quantity(unjudged, *given).rows if row.claim.startswith(claim[:10])]
         assert [row.verdict for row in rows] == ["not given"] * 2
+
+
+class Estimate(Quantity):
+    """A factor times DiagGGN, by two draws for each sample or by none."""
+
+    name, powers, estimates = "estimate", (1, 1), q.DiagGGN
+
+    def __init__(self, factor, signal):
+        self.factor, self.signal, self.scale = factor, signal, f"{factor} diag(R Σₙ Jₙᵀ Hₙ Jₙ)"
+
+    def statistics(self):
+        return (Statistic("square", self.signal),)
+
+    def finish(self, scale, square):
+        return self.factor * square
+
+
+@pytest.mark.parametrize(("quantity", "verdict"), [
+    (Estimate(1, monte_carlo(2)), "ok"), (Estimate(1.5, monte_carlo(2)), "FAILED"), (Estimate(1, EXACT), "not given"),
+    (Estimate(1, monte_carlo(2, np.zeros((2, 3, 2)))), "not given"),
+], ids=["right", "wrong", "exact", "fixed"])  # fmt: skip
+def test_what_any_quantity_says_that_it_estimates_is_tested(quantity, verdict):
+    network = gb.Sequential(layers.Linear(3, 4), layers.Tanh(), layers.Linear(4, 2), rng=0, dtype="float64")
+    rng = np.random.default_rng(0)
+    given = network, losses.MSELoss(), rng.standard_normal((3, 3)), rng.standard_normal((3, 2))
+    rows = [row for row in check_quantity(quantity, *given).rows if row.claim.startswith("estimates what it should")]
+    assert [row.verdict for row in rows] == [verdict]
 
 
 @pytest.mark.parametrize(("quantity", "words"), [

@@ -209,6 +209,40 @@ def test_what_does_not_apply_says_why():
     assert reasons["logits + constant"] == "for cross entropy of logits"
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_no_alarm_where_all_is_0_but_for_rounding(dtype):
+    """A loss of 0, and equal samples, of which gradients have no variance."""
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((3, 3)).astype(dtype), rng.standard_normal((1, 2)).astype(dtype)
+    network = gb.Sequential(layers.Linear(3, 4), layers.Tanh(), layers.Linear(4, 2), rng=0, dtype=dtype)
+    check_symmetries(network, losses.MSELoss(), x, network(x)).assert_ok()
+    report = check_symmetries(network, losses.MSELoss(), x[[0, 0, 0]], y[[0, 0, 0]])
+    report.assert_ok()
+    judged = {row.method for row in report.rows if row.claim == "each sample twice" and row.verdict == "ok"}
+    assert judged >= {"backward", "BatchGrad", "DiagGGN", "KFAC"}
+    assert "Variance" not in judged
+
+
+class Floor(layers.Elementwise):
+    """⌊8 x⌋ / 8, which by chance is twice as large for twice the input at some samples."""
+
+    curvature = "zero"
+
+    def value(self, x):
+        return np.floor(8 * x) / 8
+
+    def first(self, x, y):
+        return 0 * x
+
+
+def test_no_alarm_where_few_samples_look_homogeneous():
+    x = np.array([[0.26], [0.52], [0.32], [0.44]])  # of 0.32 twice ⌊8 x⌋ is 4, and ⌊16 x⌋ is 5
+    network = gb.Sequential(layers.Linear(1, 1), Floor(), layers.Linear(1, 1), rng=0, dtype="float64")
+    network.parameters["0.weight"], network.parameters["0.bias"] = np.ones((1, 1)), np.zeros(1)
+    report = check_symmetries(network, losses.MSELoss(), x, 0 * x, only=["W₁ × 2, W₂ / 2"])
+    assert {row.verdict for row in report.rows if row.method == "backward"} == {"not given"}, report
+
+
 def test_the_network_stays_as_it_is_and_nonsense_is_a_row():
     network, x, y = big_chain("float32")
     before = network.state_dict()

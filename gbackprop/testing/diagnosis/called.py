@@ -72,6 +72,13 @@ def given_to(owner: Any) -> dict[str, Any] | None:
         return None
 
 
+def expected(owner: Any, method: str) -> set[str]:
+    """Return the names that the functions take of which other methods are judged by what they give."""
+    bases = [name for name in ("forward", "values", "definition") if name != method]
+    functions = (each for basis in bases for each in functions_of(owner, basis) if each[0] != CONSTRUCTOR)
+    return {name for _, function, _ in functions for name in names_in(function.__code__)}
+
+
 def callers(name: str, owner: Any) -> int:
     """Return how many methods of an object's class call a function of a name."""
     methods = {each for kind in type(owner).__mro__ for each in vars(kind).values() if isinstance(each, FunctionType)}

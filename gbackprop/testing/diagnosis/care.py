@@ -87,19 +87,22 @@ CARE: dict[str, tuple[float, Wrapper]] = {
     "its random numbers were seeded": (1.3, _seeded),
     "it were the inherited one": (1.6, inherited),
     "it gave a Jacobian for each of the other parameters, too": (1.1, _complete),
+    "its result had no last axis": (1.3, _of_result(lambda y, *_: y[:-1] if isinstance(y, tuple) else y[..., 0])),
+    "its result had no first axis": (1.3, _of_result(lambda y, *_: y[1:] if isinstance(y, tuple) else y[0])),
+    "its shapes were reversed": (1.3, _of_result(lambda y, *_: {name: shape[::-1] for name, shape in y.items()})),
+}  # fmt: skip
+"""Edits of a method, with their cost."""
+
+RESULTS: dict[str, tuple[float, Wrapper]] = {
     "its result were larger by 1": (1.2, _of_result(lambda y, *_: y + 1)),
     "its result were smaller by 1": (1.2, _of_result(lambda y, *_: y - 1)),
     "its result were doubled": (1.3, _of_result(lambda y, *_: 2 * y)),
     "its result were halved": (1.3, _of_result(lambda y, *_: y // 2)),
     "its result were 1 minus it": (1.4, _of_result(lambda y, *_: 1 - y)),
-    "its result had no last axis": (1.3, _of_result(lambda y, *_: y[:-1] if isinstance(y, tuple) else y[..., 0])),
-    "its result had no first axis": (1.3, _of_result(lambda y, *_: y[1:] if isinstance(y, tuple) else y[0])),
-    "its shapes were reversed": (1.3, _of_result(lambda y, *_: {name: shape[::-1] for name, shape in y.items()})),
-    "the last axes of its result were exchanged": (1.3, _of_result(lambda y, *_: np.swapaxes(y, -1, -2))),
-    "the last three axes of its result were reversed": (1.4, _of_result(lambda y, *_: np.moveaxis(
-        y, (-3, -2, -1), (-1, -2, -3)))),
+    "the last axes of its result were exchanged": (1.3, _of_result(lambda y, *_: y.swapaxes(-1, -2))),
+    "the last three axes of its result were reversed": (1.4, _of_result(lambda y, *_: y.swapaxes(-1, -3))),
 }  # fmt: skip
-"""Edits of a method, with their cost."""
+"""Edits of what a method gives: they say nothing where it is compared with itself, and both sides are others."""
 
 DRAWS: dict[str, tuple[float, Wrapper]] = {
     "the next class were drawn": (1.2, _of_result(lambda y, f, *_: (y + 1) % f.shape[1])),
@@ -121,10 +124,10 @@ def _draws(loss: Any) -> dict[str, tuple[float, Wrapper]]:
     }  # fmt: skip
 
 
-def of_care(method: str, probe: Any) -> Iterator[Edit]:
-    """Yield edits of the method that a claim is on, in a copy of its owner."""
+def of_care(method: str, probe: Any, conduct: bool = False) -> Iterator[Edit]:
+    """Yield edits of the method that a claim is on, in a copy of its owner; or those of its `conduct` alone."""
     shapes = _shapes(probe) if method == "output_shape" and isinstance(probe, Probe) else {}
-    ways = CARE | (_draws(probe.loss) if method == "draw" else shapes)
+    ways = CARE | ({} if conduct else RESULTS) | (_draws(probe.loss) if method == "draw" else shapes)
     for words, (cost, wrapper) in ways.items():
         if wrapper is not inherited or method != "output_shape":  # that asks the forward pass
             yield cost, words, wrapped(method, wrapper)

@@ -50,9 +50,8 @@ def of_options(subject: Any) -> Iterator[tuple[float, str, Callable[[Any], Any]]
         yield cost, f"merging were {rule!r}", partial(_with_attribute, "merging", rule)
     yield from _of_statistics(subject) if isinstance(subject, Quantity) else ()
     for name, array in subject.parameters.items() if isinstance(subject, Layer) else ():
-        for words, change in {**NUMBERS, **ENTRIES}.items():
-            if np.shape(change(array)) == array.shape:
-                yield 1.7, f"{name} were {words}", partial(with_parameter, name, change)
+        for words, change, _ in _changed(array):
+            yield 1.7, f"{name} were {words}", partial(with_parameter, name, change)
 
 
 def of_defaults(subject: Any) -> Iterator[tuple[str, Callable[[Any], Any]]]:
@@ -105,9 +104,15 @@ def _others(value: Any, default: Any) -> Iterator[tuple[float, str, Any]]:
                 known.append(changed)
                 yield 1.2, words, changed
     elif isinstance(value, np.ndarray) and value.dtype.kind == "f":
-        for words, change in {**NUMBERS, **ENTRIES}.items():
-            if np.shape(changed := change(value)) == value.shape:
-                yield 1.5, words, np.array(changed)
+        for words, _, changed in _changed(value):
+            yield 1.5, words, np.array(changed)
+
+
+def _changed(array: Any) -> Iterator[tuple[str, Callable[[Any], Any], Any]]:
+    """Yield the changes that leave an array its shape: words, function and result."""
+    for words, change in {**NUMBERS, **(ENTRIES if np.ndim(array) else {})}.items():
+        if np.shape(changed := change(array)) == array.shape:
+            yield words, change, changed
 
 
 def with_option(name: str, value: Any, subject: Any) -> Any:

@@ -20,7 +20,7 @@ from gbackprop.calculus.state import digest
 from gbackprop.losses.base import Loss
 from gbackprop.quantities import Quantity, Statistic
 from gbackprop.testing.diagnosis.arguments import Change
-from gbackprop.testing.diagnosis.called import CONSTRUCTOR, STATISTIC, callers, functions_of, given_to
+from gbackprop.testing.diagnosis.called import CONSTRUCTOR, STATISTIC, callers, expected, functions_of, given_to
 from gbackprop.testing.diagnosis.care import wrapped
 from gbackprop.testing.diagnosis.deadline import Deadline
 from gbackprop.testing.diagnosis.options import with_statistic
@@ -71,7 +71,7 @@ def rewritten(trials: Sequence[Trial], sound: Sequence[Trial], method: str, seco
         wanted = place.call.wanted(trials[0].parts)
         if not place.of_formula and not place.call.is_another(change, wanted, place.tried):
             continue
-        if _mends(trials, sound, wrapped(place.name, change)):
+        if mends(trials, sound, wrapped(place.name, change)):
             most = min(most, cost + NEARLY)
             yield Found(cost, f"right if {words()}" + f", in {place.title}" * (place.title != parts[-1]))
 
@@ -183,7 +183,7 @@ def _called(trial: Trial, method: str) -> _Call | None:
     return [*told, *seen][0] if seen and not end.passed else None
 
 
-def _mends(trials: Sequence[Trial], sound: Sequence[Trial], change: Change) -> bool:
+def mends(trials: Sequence[Trial], sound: Sequence[Trial], change: Change) -> bool:
     """Return whether a claim holds with a change, and what is expected remains."""
     for trial in (*trials, *sound):
         if not holds(after := trial.at(change), if_not_given=False):
@@ -226,7 +226,11 @@ def _rewritten(called: str, new: Any, sound: Any, owner: Any, name: str) -> Any:
     if not called:
         return partial(new, owner)
     if called == CONSTRUCTOR:
+        before = dict(vars(owner))
         new(owner, **(given_to(owner) or {}))
+        others = {each for each, value in vars(owner).items() if digest(value) != digest(before.get(each))}
+        if others & expected(owner, name):
+            raise ValueError("what is expected would be another, too")
         return sound
     if called.startswith(STATISTIC):
         i = int(called.removeprefix(STATISTIC))

@@ -22,7 +22,7 @@ from gbackprop.testing.diagnosis.care import inherited, of_care, of_methods, wra
 from gbackprop.testing.diagnosis.deadline import Deadline
 from gbackprop.testing.diagnosis.options import of_defaults, of_leaves, of_options, with_option, with_parameter
 from gbackprop.testing.diagnosis.relations import ZERO, Found, Relations
-from gbackprop.testing.diagnosis.rewriting import rewritten
+from gbackprop.testing.diagnosis.rewriting import mends, rewritten
 from gbackprop.testing.diagnosis.space import limited_memory
 from gbackprop.testing.diagnosis.terms import scalars_of
 from gbackprop.testing.diagnosis.trials import Check, Sides, Trial, holds, largest, met, parts_of, sides, trials_of
@@ -58,7 +58,7 @@ SYMMETRIC = "is symmetric"
 MERGED = "merged results"
 """The first words of claims on a quantity's rule of merging, which say nothing of its formula."""
 
-CONDUCT = ("interact", "memory", "float32", MERGED)
+CONDUCT = ("interact", "memory", "float32", "pure", MERGED)
 """Words of claims that compare a method with itself: care comes first."""
 
 
@@ -142,13 +142,14 @@ class _Search:
         """Edits of the method itself."""
         if self.method == "constant_jacobian":
             yield Found(1, "right if constant_jacobian were False")
-        judged = self.relations.wrong and not any(word in self.claim for word in CONDUCT)
+        conduct = any(word in self.claim for word in CONDUCT)
+        judged = self.relations.wrong and not conduct
         if (judged and self.method != "curvature") or self._holds(wrapped(self.method)):
             return  # or the claim is not on that method
-        for cost, words, change in of_care(self.method, self.probe):
+        for cost, words, change in of_care(self.method, self.probe, conduct):
             if self.deadline.passed:
                 return
-            if self._holds(change):
+            if self._holds(change) and ("float32" not in self.claim or mends(self.trials, self.sound, change)):
                 yield Found(cost, f"right if {words}")
 
     def nonlinear(self) -> Iterator[Found]:
