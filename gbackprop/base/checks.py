@@ -222,7 +222,7 @@ def check_batch(x: Any) -> None:
 
 def batch_of(network: Any, x: Any) -> Any:
     """Return a batch as the network computes with it: several inputs as columns of one array."""
-    inputs = getattr(network, "several", None)  # of a layer, any attribute of a user's
+    inputs: Any = getattr(network, "several", None)  # of a layer, any attribute of a user's
     if hasattr(inputs, "packed"):
         return inputs.packed(x, next((value.dtype for value in network.parameters.values()), "float32"))
     if type(x) in (tuple, dict):
