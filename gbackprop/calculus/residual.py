@@ -67,8 +67,8 @@ Residual = Array | Factored | DiagonalFactors
 class Paired:
     """The origin of columns that are pairs, of which the first half are u and the other half w, in the same order.
 
-    They stand for Σ (u wᵀ + w uᵀ). u begins at one input and w at another, and each is carried by itself: what has
-    reached one of them alone is exactly 0 in the other, whatever their sizes.
+    They stand for Σ (u wᵀ + w uᵀ). u begins at one input, of a quotient at both, and w at another, and each is carried
+    by itself: what has reached one of them alone is exactly 0 in the other, whatever their sizes.
     """
 
     origin: Any

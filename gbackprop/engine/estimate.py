@@ -7,8 +7,8 @@ In addition to the parameters and the batch, a call takes about
 bytes, with n the number of samples in a block, `saved` what the forward pass saves for one sample, `unfolded` the
 largest unfolded input of a layer, which a statistic may need even if the forward pass does not, `stack` the largest
 stack of columns for one sample (there are at most three at a time: at a layer's output, at its input, and a temporary
-one; five in float32 below products, where pairs of columns are in float64), `sums` the statistics that are added over
-samples, and `rows` the results that have a row for each sample. The sizes of both are those that the reductions state.
+one; five in float32 below products and quotients, where pairs of columns are in float64), `sums` the statistics that
+are added over samples, and `rows` the results that have a row for each sample. Reductions state both sizes.
 The 2 before `threads` is for temporary arrays, and for parts that are yet to be added. On a GPU temporary arrays are
 larger, see `scratch_bytes`.
 """

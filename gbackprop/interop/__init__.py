@@ -27,8 +27,7 @@ def from_onnx(
         leaves them open. By default drawn from the normal distribution.
     constants, parameters : collection of str
         Initializers that are constants, or parameters, against the rule: parameters are arrays of floats, without
-        masks (infinite or at least 1e9) and single numbers, but for weights and biases. Statistics of
-        BatchNormalization, bounds and the like are constants, wherever else they are taken.
+        masks (infinite or at least 1e9) and single numbers, but for weights and biases.
 
     Returns
     -------

@@ -131,8 +131,9 @@ def _wired(network: Container, path: str) -> Wired:
 def _torchs(layer: Layer) -> torch.nn.Module:
     """Return the torch module that is a layer, without its weights."""
     kind, name = type(layer), type(layer).__name__
-    if kind in FUNCTIONS:
-        return Function(FUNCTIONS[kind](layer), repr(layer))
+    key = layer.name if isinstance(layer, layers.Operation) else kind
+    if key in FUNCTIONS:
+        return Function(FUNCTIONS[key](layer), repr(layer))
     if isinstance(layer, TransformerEncoderLayer) and kind is TransformerEncoderLayer:
         return modules.encoder_layer(layer, _torchs(layer.children["activation"]))
     if kind in SEQUENCES:
@@ -172,10 +173,11 @@ def _sliced(x: torch.Tensor, axis: int, part: slice) -> torch.Tensor:
     return x[(slice(None),) * (axis % x.ndim) + (part,)]
 
 
-FUNCTIONS: dict[type[Layer], Callable[[Any], Callable[..., torch.Tensor]]] = {
+FUNCTIONS: dict[type[Layer] | str, Callable[[Any], Callable[..., torch.Tensor]]] = {
     layers.Add: lambda layer: _sum,
     layers.Multiply: lambda layer: torch.mul,
     Times: lambda layer: partial(torch.mul, other=layer.factor),
+    "divided_by": lambda layer: partial(torch.div, other=layer.options["number"]),
     Plus: lambda layer: partial(torch.add, other=layer.number),
     layers.MatMul: lambda layer: torch.matmul,
     layers.Concat: lambda layer: partial(_concatenated, axis=layer.axis),
@@ -183,7 +185,7 @@ FUNCTIONS: dict[type[Layer], Callable[[Any], Callable[..., torch.Tensor]]] = {
     layers.Select: lambda layer: partial(torch.select, dim=layer.dim, index=layer.index),
     layers.Slice: lambda layer: partial(_sliced, axis=layer.dim, part=layer.part),
 }
-"""Layers that torch has as functions, not as modules."""
+"""Layers, and operations by their names, that torch has as functions, not as modules."""
 
 SEQUENCES: dict[type[Layer], Callable[..., torch.nn.Module]] = {
     RNN: modules.OutputOfRNN,

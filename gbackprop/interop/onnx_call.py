@@ -31,7 +31,6 @@ class Draft:
     constants: dict[Any, OnnxTensor] = field(default_factory=dict)
     buffers: dict[str, np.ndarray] = field(default_factory=dict)
     chosen: Collection[str] = ()
-    known: set[str] = field(default_factory=set)
     rounded: bool = False
 
     def add(self, name: str, layer: Layer, *sources: int) -> int:
@@ -61,13 +60,12 @@ class OnnxCall:
             return short
         return value.decode() if isinstance(value, bytes) else value
 
-    def known(self, i: int, default: Any = None) -> Any:
-        """Return an input that has to be known, as an array."""
+    def known(self, i: int, default: Any = None, merged: bool = False) -> Any:
+        """Return an input that has to be known, as an array; of parameters those alone that may be `merged` with it."""
         value, draft = self.get(i), self.draft
         if isinstance(value, OnnxTensor) and value.node in draft.parameters:
-            if (name := draft.names[value.node]) in draft.chosen:
+            if (name := draft.names[value.node]) in draft.chosen and not merged:
                 raise UnsupportedError(f"input {i}: expected a constant, got {name!r}, which `parameters` names")
-            draft.known |= set() if value.node in draft.alone else {name}
             return draft.parameters[value.node]
         if isinstance(value, OnnxTensor):
             raise UnsupportedError(f"input {i}: expected an array that does not follow from the network's input")

@@ -55,10 +55,7 @@ def imported(source: Any, example: Any, constants: Collection[str], parameters: 
     try:
         model = _read(source)
         x, fixed = _batch(model, example)
-        whole = _inlined(model)
-        taken = _Taken(whole, x, fixed, (constants, parameters))
-        if taken.draft.known:  # statistics that are an addend elsewhere: one number cannot be both
-            taken = _Taken(whole, x, fixed, ({*constants, *taken.draft.known}, parameters))
+        taken = _Taken(_inlined(model), x, fixed, (constants, parameters))
         network = taken.network()
         _compare(network, model, x, fixed, taken.draft.rounded)
     except UnsupportedError as error:

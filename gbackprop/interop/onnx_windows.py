@@ -123,7 +123,7 @@ def _batch_norm(call: OnnxCall) -> OnnxTensor:
     x, scale, bias = call.image(), *call.inputs[1:3]
     if call.attribute("training_mode", 0) or any(call.node.output[1:]):
         raise UnsupportedError("expected evaluation mode: in training mode the samples meet")
-    eps, mean, var = call.attribute("epsilon", 1e-5), call.known(3), call.known(4)
+    eps, (mean, var) = call.attribute("epsilon", 1e-5), (call.known(i, merged=True) for i in (3, 4))
     path = call.path(scale, "weight")
     if path is not None and call.path(bias, "bias") == path:
         call.draft.buffers |= {f"{path}.running_mean": mean, f"{path}.running_var": var}

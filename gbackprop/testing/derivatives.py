@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache, partial
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -144,6 +145,8 @@ def _check_curvature(claims: Claims, probe: Probe, point: Point) -> None:
         claims.hold("residual", "has as many columns as residual_width says", _wrong_width, probe, probe.own)
         if probe.own.bilinear:
             claims.equal("bilinear", "is linear in each of two inputs", _of_each, probe, point, second, needs=needs)
+        elif probe.own.linear_in:
+            claims.equal("linear_in", "is linear in these inputs", _of_each, probe, point, second, needs=needs)
     elif kind == "dense":
         claims.equal("residual", "is symmetric", _symmetric, probe, needs=["residual"])
 
@@ -186,12 +189,17 @@ def _off_pattern(probe: Probe, point: Point, given: Callable[[], Derivative]) ->
 
 
 def _of_each(probe: Probe, point: Point, given: Callable[[], Derivative]) -> Compared:
-    """Compare the second derivative in each input alone with zero."""
-    second, sizes = given(), [prod(shape) for shape in getattr(probe.layer, "shapes", ())]
-    if len(sizes) != 2:
-        raise FoundError(f"bilinear is of two inputs, got {len(sizes) or 1}")
-    of = np.repeat([0, 1], sizes)
-    return _vanishing(probe, point, second, _hessian(point, second) * (of[point.inputs][:, None] == of))
+    """Compare the second derivative in each input alone, of two or of those that are named, with zero."""
+    second, sizes = given(), [prod(shape) for shape in getattr(probe.layer, "shapes", (point.x.shape[1:],))]
+    own: Any = probe.own
+    linear = (0, 1) if own.bilinear else own.linear_in
+    if own.bilinear and len(sizes) != 2:
+        raise FoundError(f"bilinear is of two inputs, got {len(sizes)}")
+    if not isinstance(linear, tuple) or not set(range(len(sizes))).issuperset(linear):
+        raise FoundError(f"expected some of the inputs {tuple(range(len(sizes)))}, got {linear!r}")
+    of = np.repeat(np.arange(len(sizes)), sizes)
+    alone = (of[point.inputs][:, None] == of) & np.isin(of, linear)
+    return _vanishing(probe, point, second, _hessian(point, second) * alone)
 
 
 def _vanishing(probe: Probe, point: Point, second: Derivative, entries: np.ndarray) -> Compared:

@@ -31,7 +31,8 @@ def estimated(runs: Runs, quantity: Quantity) -> Compared:
     if expected is None:
         raise NotGivenError("what it estimates is not stated: give the quantity `estimates`")
     sampled = isinstance(quantity, Sampled)  # of any other its own M is part of the formula
-    setting, fresh, count = runs.setting, type(quantity)(DRAWS) if sampled else quantity, RUNS if sampled else DRAWS
+    fresh, count = (type(quantity)(mc_samples=DRAWS), RUNS) if sampled else (quantity, DRAWS)
+    setting = runs.setting
     signals = [s.signal for s in fresh.statistics() if isinstance(s.signal, MonteCarlo) and s.signal.targets is None]
     if not (draws := max((signal.mc_samples for signal in signals), default=0)):
         raise NotGivenError("it has no columns of draws, whose mean could be tested")

@@ -549,25 +549,32 @@ def test_what_is_a_parameter_may_be_chosen():
     ([("Clip", "x p", "h", {}), ("Mul", "h p", "y", {})], "node 'node h', Clip: input 1: expected a constant, got 'p'"),
     ([("Identity", "p", "same", {}), ("Clip", "x  same".replace("  ", " low "), "y", {})], "Clip: input 2: expected"),
     ([("Pad", "x pads p", "h", {}), ("Mul", "h p", "y", {})], "node 'node h', Pad: input 2: expected a constant"),
-    ([("BatchNormalization", "x w w m w", "h", {}), ("Add", "h m", "y", {})], "BatchNormalization: input 3: expected"),
 ])  # fmt: skip
 def test_a_parameter_that_is_chosen_is_no_fixed_number(nodes, words):
-    arrays = {"p": np.array(0.7), "low": np.array(-9.0), "pads": np.array([0, 1, 0, 1]), "w": np.ones(3), "m": a(3)}
+    arrays = {"p": np.array(0.7), "low": np.array(-9.0), "pads": np.array([0, 1, 0, 1])}
     with pytest.raises(UnsupportedError) as caught:
-        taken(nodes, arrays, parameters=["m" if "m" in nodes[0][1].split() else "p"])
+        taken(nodes, arrays, parameters=["p"])
     assert words in str(caught.value)
 
 
-def test_statistics_are_constants_wherever_they_are_taken():
-    """(x + m) − m is x: its derivative in m is 0."""
-    nodes = [("Add", "x m", "h", {}), ("BatchNormalization", "h s b m v", "y", {})]
-    arrays = {"s": np.ones(3), "b": a(3), "m": a(3), "v": np.ones(3)}
-    network, x = taken(nodes, arrays), a(4, 3)
-    assert set(network.parameters) == {"s", "b"}
-    np.testing.assert_allclose(network(x), x / np.sqrt(1 + 1e-5) + arrays["b"], rtol=1e-12)
+@pytest.mark.parametrize("names", [("2.weight", "2.bias"), ("ones", "zeros")], ids=str)
+@pytest.mark.parametrize("named", [False, True])
+def test_what_an_exporter_merged_with_statistics_is_a_parameter_where_it_is_one(names, named):
+    scale, shift = names
+    nodes = [("BatchNormalization", f"x {scale} {shift} {shift} {scale}", "y", {})]
+    network = taken(nodes, {scale: np.ones(3), shift: np.zeros(3)}, parameters=names if named else ())
+    x, new = a(4, 3), {scale: a(3), shift: a(3)}
+    assert set(network.parameters) == set(names)
+    network.parameters.load(new)
+    np.testing.assert_allclose(network(x), x / np.sqrt(1 + 1e-5) * new[scale] + new[shift], rtol=1e-12)
     compare_with_dense(network, x)
-    both = taken([("Add", "x b", "h", {}), ("BatchNormalization", "h s b b v", "y", {})], arrays)
-    assert list(both.parameters) == ["s"]
+
+
+def test_two_normalizations_of_one_mean_have_their_own_epsilon():
+    nodes = [("BatchNormalization", "x s b m v", "h", {}), ("BatchNormalization", "h s b m v", "y", {"epsilon": 0.5})]
+    arrays = {"s": np.ones(3), "b": np.zeros(3), "m": a(3), "v": np.ones(3)}
+    x, m = a(4, 3), arrays["m"]
+    np.testing.assert_allclose(taken(nodes, arrays)(x), ((x - m) / np.sqrt(1 + 1e-5) - m) / np.sqrt(1.5), rtol=1e-12)
 
 
 def left_out(*nodes, arrays):

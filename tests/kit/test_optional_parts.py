@@ -115,6 +115,19 @@ def test_options_may_have_names_that_other_layers_give_a_meaning(value):
     assert np.isfinite(operators.GGN(network, losses.MSELoss(), (x, y)) @ np.ones((8, 2))).all()
 
 
+DIAGONAL = q.DiagHessian()
+
+
+def test_a_layer_of_one_input_may_have_names_that_are_said_of_several():
+    own = type("Own", (layers.Sigmoid,), {"bilinear": True, "linear_in": 3})
+    x, y = RNG.standard_normal((3, 3)), RNG.standard_normal((3, 2))
+    found, want = (
+        gb.backward(gb.Sequential(layers.Linear(3, 2), layer, rng=0, dtype="float64"), losses.MSELoss(), x, y, DIAGONAL)
+        for layer in (own(), layers.Sigmoid())
+    )
+    np.testing.assert_allclose(found["diag_hessian"]["0.weight"], want["diag_hessian"]["0.weight"], rtol=1e-12)
+
+
 @pytest.mark.parametrize("value", [None, 0.5])
 def test_an_option_in_place_of_a_method_is_named(value):
     layer = Matrix(bias=True)
@@ -155,9 +168,9 @@ def test_kronecker_factors_are_there_if_a_layer_says_so():
 class Gate(FactoredLayer):
     """y = a b², or a b: the residual of the latter has two columns for each feature."""
 
-    def __init__(self, power, bilinear=False, width=2):
+    def __init__(self, power, bilinear=False, width=2, linear_in=()):
         self.power, self.width = power, width
-        self.bilinear = bilinear  # type: ignore[misc]
+        self.bilinear, self.linear_in = bilinear, linear_in  # type: ignore[misc]
 
     def output_shape(self, first, second):
         return first
@@ -184,6 +197,10 @@ class Gate(FactoredLayer):
 @pytest.mark.parametrize(("layer", "wrong"), [
     (Gate(1), set()), (Gate(1, bilinear=True), set()),
     (Gate(1, width=1), {("residual", "has as many columns as residual_width says")}),
+    (Gate(1, linear_in=(0,)), set()), (Gate(1, linear_in=(1,)), set()),
+    (Gate(2, linear_in=(0,)), {("residual", "is Σⱼ (∇² yⱼ) gⱼ")}),
+    *[(Gate(2, linear_in=named), {("linear_in", "is linear in these inputs"), ("residual", "is Σⱼ (∇² yⱼ) gⱼ")})
+      for named in ((1,), (0, 1), (2,), 1)],
     (Gate(2, bilinear=True), {("bilinear", "is linear in each of two inputs"), ("residual", "is Σⱼ (∇² yⱼ) gⱼ")}),
 ])  # fmt: skip
 def test_what_a_join_says_of_its_residual_is_so(layer, wrong):
@@ -258,10 +275,20 @@ class Estimate(Quantity):
         return self.factor * square
 
 
+class Named(q.DiagGGNMC):
+    """An estimate whose options are named."""
+
+    def __init__(self, *, factor=1, mc_samples=1):
+        super().__init__(mc_samples)
+        self.factor = factor
+
+    estimates = q.DiagGGN
+
+
 @pytest.mark.parametrize(("quantity", "verdict"), [
-    (Estimate(1, monte_carlo(2)), "ok"), (Estimate(1.5, monte_carlo(2)), "FAILED"), (Estimate(1, EXACT), "not given"),
-    (Estimate(1, monte_carlo(2, np.zeros((2, 3, 2)))), "not given"),
-], ids=["right", "wrong", "exact", "fixed"])  # fmt: skip
+    (Named(), "ok"), (Estimate(1, monte_carlo(2)), "ok"), (Estimate(1.5, monte_carlo(2)), "FAILED"),
+    (Estimate(1, EXACT), "not given"), (Estimate(1, monte_carlo(2, np.zeros((2, 3, 2)))), "not given"),
+], ids=["named", "right", "wrong", "exact", "fixed"])  # fmt: skip
 def test_what_any_quantity_says_that_it_estimates_is_tested(quantity, verdict):
     network = gb.Sequential(layers.Linear(3, 4), layers.Tanh(), layers.Linear(4, 2), rng=0, dtype="float64")
     rng = np.random.default_rng(0)

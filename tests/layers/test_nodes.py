@@ -134,16 +134,19 @@ def compare(rng, longest=30):
 def test_what_depends_on_parameters_alone_has_one_row(monkeypatch):
     network, loss, x, y = problem("weight norm")
     rows = []
-    matrix = Operation("multiply")
-    whole = type(matrix).forward
 
-    def watched(self, a, b):
-        rows.append((self.name, len(a), len(b)))
-        return whole(self, a, b)
+    def watch(kind):
+        def watched(self, a, b):
+            rows.append((self.name, len(a), len(b)))
+            return whole(self, a, b)
 
-    monkeypatch.setattr(type(matrix), "forward", in_module_of(whole, watched))
+        whole = kind.forward
+        monkeypatch.setattr(kind, "forward", in_module_of(whole, watched))
+
+    watch(type(Operation("multiply")))
+    watch(type(Operation("divide")))
     gb.backward(network, loss, x, y)
-    assert rows == [("multiply", 1, 1), ("matmul", 4, 1)]
+    assert rows == [("divide", 1, 1), ("multiply", 1, 1), ("matmul", 4, 1)]
 
 
 def test_a_parameter_with_a_function_of_its_own(monkeypatch):

@@ -225,7 +225,7 @@ def test_bounds_that_are_not_in_order_or_none_are_numpys(bounds, slope):
     """All numbers are the upper bound where that is below the lower one; no bounds change nothing."""
     x, p = abs(X) + 0.1, {"b": np.ones(3)}
     network = gb.trace(lambda p, x: np.clip(x * p["b"], *bounds), p, x)
-    for given in (x, -x):
+    for given in (x, -x, np.full((4, 3), bounds[1] or 0.0)):
         want = np.clip(given, *bounds)
         np.testing.assert_array_equal(network(given), want)
         gradient = gb.backward(network, losses.MSELoss("sum"), given, want - 1).gradient["b"]

@@ -24,16 +24,9 @@ def number(given: Any) -> float | None:
 # ---------------------------------------------------------------------------------------------------- elementwise
 
 
-def curve(*rows: str, **options: Any) -> Reader:
-    """Return a reader of a function of each number, by rows one after the other; the last has the options."""
-
-    def read(c: StepReader, x: Any) -> str:
-        name = c.operand(x)
-        for row in rows:
-            name = c.op(row, name, **(options if row == rows[-1] else {}))
-        return name
-
-    return read
+def curve(row: str, **options: Any) -> Reader:
+    """Return a reader of a function of each number, by a row."""
+    return lambda c, x: c.op(row, c.operand(x), **options)
 
 
 def layer(make: Any) -> Reader:

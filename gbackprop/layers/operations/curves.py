@@ -15,7 +15,7 @@ from gbackprop.layers.operations.row import Bound, CurveRow, numbers, table
 def _number(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ValueError(f"{name}: expected a number, got {value!r}")
-    return value  # type: ignore[return-value]
+    return value.item() if hasattr(value, "item") else value  # type: ignore[return-value]
 
 
 def _powered(of: Shape, *, exponent: Any) -> Bound:
@@ -50,7 +50,7 @@ def _raised(of: Shape, *, base: float) -> Bound:
 def _clipped(of: Shape, *, least: float | None = None, most: float | None = None) -> Bound:
     low = -inf if least is None else _number("least", least)
     high = inf if most is None else _number("most", most)
-    return Bound(shape=of, least=min(low, high), most=high)  # all numbers are `most` where it is below `least`
+    return Bound(shape=of, least=low, most=high)  # all numbers are `most` if it is below `least`
 
 
 def _exponent(x: Array, o: Bound) -> Any:
@@ -84,7 +84,7 @@ def _clip(x: Array, o: Bound) -> Array:
     xp = array_module(x)
     if x.dtype.kind != "c":
         return xp.clip(x, o.least, o.most)
-    return xp.where(x.real < o.least, o.least, xp.where(x.real > o.most, o.most, x))
+    return xp.where((x.real >= o.least) & (x.real <= o.most), x, xp.clip(x.real, o.least, o.most))
 
 
 def _sign(x: Array) -> Array:

@@ -213,7 +213,8 @@ class QuotientOperation(Operation, FactoredLayer):
 
     linear_in = (0,)
     formulas = {
-        "forward": "y = a / b", "mjp": "g / b, −y g / b", "residual": "−Σₖ (Σᵢ gᵢ/bᵢ (aᵢ − yᵢ bₖ)) (bₖ / b), both ways",
+        "forward": "y = a / b", "mjp": "g / b, −y g / b",
+        "residual": "−Σₖ (Σᵢ gᵢ/bₖ (eᵢ on a, −yᵢ eₖ on b)) (eₖ/bₖ on b), both ways",
     }  # fmt: skip
 
     def forward(self, a: Array, b: Array) -> tuple[Array, Any]:  # type: ignore[override]

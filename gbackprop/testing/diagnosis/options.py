@@ -21,7 +21,7 @@ from gbackprop.calculus.signals import EXACT, GRADIENT, RESIDUAL
 from gbackprop.quantities import Quantity, Statistic
 from gbackprop.quantities.merging_rules import Averaged, Rows, Summed
 
-NO_OPTIONS = ("constant_jacobian", "broadcasts", "bilinear", "mixes", "remade", "__firstlineno__")
+NO_OPTIONS = ("constant_jacobian", "broadcasts", "bilinear", "linear_in", "mixes", "remade", "__firstlineno__")
 """Attributes of classes that state what a layer is."""
 
 
