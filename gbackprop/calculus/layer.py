@@ -116,11 +116,10 @@ class Nodes:
         lowest = not any(leaf.swept for leaf in taken)
         swept = bool(parameters) or not lowest
         constant = layer.broadcasts and len(taken) == len(sources) and all(leaf.constant for leaf in taken)
-        kind: Any = type(layer) if hasattr(layer, "residual_width") else None  # of others such names have no meaning
-        linear = (0, 1) if kind and kind.bilinear else kind.linear_in if kind else ()
+        said = type(layer) if hasattr(layer, "residual_width") else None  # of others such names have no meaning
+        linear = (0, 1) if getattr(said, "bilinear", False) else getattr(said, "linear_in", ())
         moved = [k for k, source in enumerate(sources) if source != INPUT and self.leaves[source].swept]
-        curved = layer.curvature != "zero" and (len(moved) != 1 or moved[0] not in linear)
-        kind = swept, lowest, constant, curved
+        kind = swept, lowest, constant, layer.curvature != "zero" and moved not in [[k] for k in linear]
         self.leaves.append(Leaf(name, layer, shapes, output_shape, i, sources, parameters, *kind))
         return i
 

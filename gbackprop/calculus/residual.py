@@ -103,11 +103,7 @@ def products(count: int, pairs: Callable[[Array], tuple[Array, ...]], like: Arra
         a, b, *also = pairs(index % count)
         return signed(a, b, xp.where(index < count, 1, -1), at, *also)
 
-    def even(some: slice) -> tuple[Array, ...]:
-        a, b, *also = pairs(xp.arange(count)[some])
-        return evened(a, b, at, *also)
-
-    return Factored(2 * count, columns, even)
+    return Factored(2 * count, columns, lambda some: evened(at, *pairs(xp.arange(count)[some])))
 
 
 def paired(residual: Factored, origin: Any, span: slice) -> list[Columns]:
@@ -160,7 +156,7 @@ def signed(a: Array, b: Array, sign: Array, at: Values, also: Array | None = Non
     return (first, second if also is None else second + _times(also, abs(sign) * s / 2**0.5)), sign
 
 
-def evened(a: Array, b: Array, at: Values, *also: Array) -> tuple[Array, ...]:
+def evened(at: Values, a: Array, b: Array, *also: Array) -> tuple[Array, ...]:
     """Return (s a, b / s), with s as in `signed`: the values of y = f(x) may be as large as their slopes are small."""
     s, _ = _scale(a, b, at)
     return _times(a, s), _times(b, 1 / s), *[_times(each, s) for each in also]
