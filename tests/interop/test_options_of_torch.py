@@ -624,6 +624,12 @@ def test_what_cannot_be_taken_is_named(function, words):
         from_torch(Own(lambda m, x: function(m.v * x), {"v": torch.rand(4)}), torch.randn(3, 4))
 
 
+@pytest.mark.parametrize("base", [1e-3, 0.5, 1.0, 2.5])
+def test_powers_of_any_base_above_zero_are_taken(base):
+    module, x = Own(lambda m, x: base ** (m.v * x), {"v": torch.rand(4)}), torch.randn(3, 4)
+    np.testing.assert_allclose(from_torch(module, x)(x.numpy()), module(x).detach(), rtol=1e-5)
+
+
 EQUAL = {
     "x / number": lambda m, x: x / 49 >= 1, "x / v": lambda m, x: x / m.v >= 1, "number / x": lambda m, x: 49 / x >= 1,
     "log2": lambda m, x: x.log2() == 3, "log10": lambda m, x: x.log10() >= 3, "2 ** x": lambda m, x: 2**x == 8,
