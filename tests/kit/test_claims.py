@@ -14,7 +14,7 @@ from gbackprop.testing.cases.loss_rows import targets
 from gbackprop.testing.claims import NotGivenError
 from gbackprop.testing.estimates import _total
 from gbackprop.testing.networks import _signals
-from gbackprop.testing.report import Row
+from gbackprop.testing.report import Proposal, Row
 from gbackprop.testing.samples import near
 from gbackprop.testing.setting import CheckedNetwork
 
@@ -169,6 +169,13 @@ def test_a_row_gives_the_error_in_words_where_numbers_were_compared():
     assert raised.explain() == "mjp: is Jᵀ: FAILED: raised ValueError"
     off = Row("is Jᵀ", "mjp", "complex step", 6, 0.5, 1e-9, "FAILED")
     assert off.explain() == "mjp: is Jᵀ: FAILED: error 5.0e-01, allowed 1e-09, against complex step"
+
+
+def test_a_proposal_says_on_what_it_was_verified():
+    words = "right if multiplied by 2"
+    assert str(Proposal(words, (3, 4, 7))) == f"{words} (verified on batches of 3, 4 and 7 samples)"
+    assert str(Proposal(words, points=12)) == f"{words} (verified on 12 numbers)"
+    assert str(Proposal(words, (3, 4), 12)) == f"{words} (verified on 12 numbers of batches of 3 and 4 samples)"
 
 
 def test_a_tuple_of_one_batch_is_that_batch():
