@@ -8,7 +8,8 @@ import claims_table
 import numpy as np
 import pytest
 
-from gbackprop import Sequential, layers, losses
+from gbackprop import Sequential, backward, layers, losses
+from gbackprop.array import device_of
 from gbackprop.testing import check_layer, check_loss
 from gbackprop.testing.cases.loss_rows import targets
 from gbackprop.testing.claims import NotGivenError
@@ -176,6 +177,26 @@ def test_a_proposal_says_on_what_it_was_verified():
     assert str(Proposal(words, (3, 4, 7))) == f"{words} (verified on batches of 3, 4 and 7 samples)"
     assert str(Proposal(words, points=12)) == f"{words} (verified on 12 numbers)"
     assert str(Proposal(words, (3, 4), 12)) == f"{words} (verified on 12 numbers of batches of 3 and 4 samples)"
+
+
+def test_outputs_outside_of_a_losss_domain_are_refused_before_anything_is_judged():
+    x = np.random.default_rng(0).standard_normal((4, 3))
+    (row,) = check_loss(losses.BCELoss(), 2 + abs(x), (x > 0).astype(float)).rows
+    assert (row.method, row.claim, row.verdict) == ("loss", "can be checked", "FAILED")
+    assert "expected numbers in [0, 1], got" in str(row)
+
+
+def test_what_is_checked_on_a_device_is_computed_there(gpu):
+    network, rng, seen = Sequential(layers.Linear(3, 2), rng=0), np.random.default_rng(0), []
+
+    def call(network, loss, x, y, **options):
+        seen.append({device_of(each).partition(":")[0] for each in (x, y, *network.parameters.values())})
+        return backward(network, loss, x, y, **options)
+
+    for device in ("cpu", gpu):
+        setting = CheckedNetwork.of(network, losses.MSELoss(), np.ones((2, 3)), np.ones((2, 2)), rng, device)
+        assert isinstance(setting.run(call=call).gradient["0.weight"], np.ndarray)
+    assert seen == [{"cpu"}, {"cuda"}]
 
 
 def test_a_tuple_of_one_batch_is_that_batch():
