@@ -90,7 +90,7 @@ def estimate(plan: Plan, x: Array, largest: Largest, saved: int) -> int:
     if plan.meeting and len(plan.statistics) > 1:  # Jᵀ g of each column, and its square
         carried = min(columns or maxsize, column_count(plan))
         each += 2 * carried * max(map(prod, parameter_shapes(plan).values()), default=0) * number
-    if len(plan.statistics) > 1:  # Jᵀ g of each column and sample, its square, and that with a sign; moments are float64
+    if len(plan.statistics) > 1:  # Jᵀ g of each sample, its square, that with a sign; moments are in float64
         carried = max(1, min(columns or maxsize, column_count(plan)))
         copies = 6 if any(statistic.reduction.name == "moments" for statistic in plan.statistics) else 3
         each += copies * samples * carried * _formed_numbers(plan) * number

@@ -238,7 +238,8 @@ def test_what_is_asked_of_one_parameter_need_not_be_in_the_others(call):
     whole = gb.backward(network, loss, x, y, q.KFLR())["kflr"]["4.weight"].B
     found = call(network, loss, x, y, OneFactor(), wrt=["x", "4.weight"])["one_factor"]["4.weight"]
     np.testing.assert_allclose(found, whole, rtol=1e-12)
-    words = gb.Sequential(layers.Embedding(5, 3), layers.Tanh(), layers.Flatten(), layers.Identity(), layers.Linear(6, 2))
+    above = layers.Tanh(), layers.Flatten(), layers.Identity(), layers.Linear(6, 2)
+    words = gb.Sequential(layers.Embedding(5, 3), *above)
     x, y = np.arange(8).reshape(4, 2) % 5, np.ones((4, 2), words.parameters["4.weight"].dtype)
     found = call(words, losses.MSELoss(), x, y, OneFactor())["one_factor"]["4.weight"]
     np.testing.assert_allclose(found, np.eye(2), rtol=1e-6)  # the Hessian of ‖f − y‖² / 2

@@ -18,7 +18,8 @@ pytest.importorskip("rich")
 pytest.importorskip("matplotlib")
 
 from gbackprop.__main__ import main
-from gbackprop.experiments.cli.train import doing, line
+from gbackprop.experiments.cli.train import doing
+from gbackprop.experiments.cli.train import line as table_line
 from gbackprop.experiments.runs import EpochRow, Progress
 from gbackprop.experiments.store import Store
 
@@ -83,9 +84,9 @@ def test_the_bar_says_what_a_run_is_at():
 
 
 def test_lines_of_a_run_that_diverges_are_aligned():
-    size = len(line(EpochRow(0, *[0.0] * 6, 0.0)))
+    size = len(table_line(EpochRow(0, *[0.0] * 6, 0.0)))
     for value in (1.0, -999999.0, 1e6, 1.5e6, -1.5e6, 1e30, -1e300, np.inf, np.nan):
-        assert len(line(EpochRow(1, *[value] * 6, 0.0))) == size, value
+        assert len(table_line(EpochRow(1, *[value] * 6, 0.0))) == size, value
 
 
 def test_train_goes_on_from_a_checkpoint(data, capsys):

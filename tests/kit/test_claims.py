@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from gbackprop import Sequential, backward, layers, losses
+from gbackprop import quantities as q
 from gbackprop.array import device_of
-from gbackprop.testing import check_layer, check_loss
+from gbackprop.testing import check_layer, check_loss, check_quantity
 from gbackprop.testing.cases.loss_rows import targets
 from gbackprop.testing.claims import NotGivenError
 from gbackprop.testing.estimates import _total
@@ -197,6 +198,26 @@ def test_what_is_checked_on_a_device_is_computed_there(gpu):
         setting = CheckedNetwork.of(network, losses.MSELoss(), np.ones((2, 3)), np.ones((2, 2)), rng, device)
         assert isinstance(setting.run(call=call).gradient["0.weight"], np.ndarray)
     assert seen == [{"cpu"}, {"cuda"}]
+
+
+class Doubled(q.DiagGGNMC):
+    """Twice what it should estimate."""
+
+    name = "doubled"
+
+    def finish(self, scale, square):
+        return 2 * square
+
+    def estimates(self):
+        return q.DiagGGN()
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-6])
+def test_a_wrong_estimate_is_found_whatever_the_size_of_the_inputs(size):
+    network = Sequential(layers.Linear(3, 2, bias=False), rng=0, dtype="float64")
+    x = size * np.random.default_rng(0).standard_normal((4, 3))
+    (row,) = check_quantity(Doubled(), network, losses.MSELoss(), x, network(x)).failures
+    assert row.claim.startswith("estimates what it should")
 
 
 def test_a_tuple_of_one_batch_is_that_batch():
