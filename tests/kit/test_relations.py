@@ -8,8 +8,8 @@ import pytest
 from gbackprop import layers
 from gbackprop.calculus.jacobian import ParameterJacobian
 from gbackprop.testing import check_layer
-from gbackprop.testing.claims import Compared
-from gbackprop.testing.diagnosis import relations, search
+from gbackprop.testing.claims import Compared, Evaluation
+from gbackprop.testing.diagnosis import relations, rewriting, search
 
 X = np.random.default_rng(0).random((5, 4)) + 0.2
 S = np.random.default_rng(1).random((5, 3, 3)) + 0.2
@@ -251,3 +251,12 @@ def test_a_factor_of_the_columns_and_samples_of_a_reduction_is_named():
     failures = check_layer(Gain(), np.random.default_rng(0).standard_normal((4, 3))).failures
     (failure,) = (row for row in failures if row.method == "a.square")
     assert failure.diagnosis[0].words.startswith("right if multiplied by (V N) = ")
+
+
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e3])
+def test_an_edit_that_changes_what_is_expected_mends_nothing(size):
+    want = size * X
+    for after, mended in ((want, True), (0 * want, False), (1.001 * want, False)):
+        edited = Evaluation(lambda after=after: Compared(after, after, "oracle"), ())
+        trial = SimpleNamespace(compared=Compared(2 * want, want, "oracle"), at=lambda change, edited=edited: edited)
+        assert rewriting.mends([trial], [], lambda: None) == mended
