@@ -211,9 +211,9 @@ def _times(mat: Array, factor: Array) -> Array:
 
 def units(index: Array, batch: int, features: tuple[int, ...], dtype: Any) -> Array:
     """Return unit vectors e_k for numbers k of entries, the same for each sample: (V, N, *features)."""
-    xp = array_module(index)
-    eye = xp.eye(prod(features), dtype=dtype)[index]
-    return xp.broadcast_to(eye[:, None], (len(index), batch, eye.shape[1])).reshape(len(index), batch, *features)
+    xp, size = array_module(index), prod(features)
+    rows = (index[:, None] == xp.arange(size)).astype(dtype)  # not of all entries: few of many may be asked for
+    return xp.broadcast_to(rows[:, None], (len(index), batch, size)).reshape(len(index), batch, *features)
 
 
 def residual_columns(residual: Residual, features: tuple[int, ...], span: slice = ALL) -> Columns:

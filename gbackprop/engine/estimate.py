@@ -9,6 +9,8 @@ largest unfolded input of a layer, which a statistic may need even if the forwar
 stack of columns for one sample (there are at most three at a time: at a layer's output, at its input, and a temporary
 one; five in float32 below products and quotients, where pairs of columns are in float64), `sums` the statistics that
 are added over samples, and `rows` the results that have a row for each sample. Reductions state both sizes.
+Of a parameter that is no weight or bias, such as a table of vectors, each column's Jᵀ g is formed sample by sample: as
+`stack`, but of the parameter's size.
 The 2 before `threads` is for temporary arrays, and for parts that are yet to be added. On a GPU temporary arrays are
 larger, see `scratch_bytes`.
 """
@@ -26,7 +28,9 @@ import numpy as np
 from gbackprop.array import Array, array_module, device_of, is_array
 from gbackprop.base.memory import KFRA_COPIES, size
 from gbackprop.calculus.gram import Pairs
+from gbackprop.calculus.jacobian import Bias, Outer
 from gbackprop.calculus.layer import INPUT, Layer, Leaf
+from gbackprop.calculus.mixed import jacobians_of_zeros
 from gbackprop.calculus.residual import FactoredLayer
 from gbackprop.calculus.signals import AVERAGE, GRADIENT, RESIDUAL, SAMPLES
 from gbackprop.calculus.walk import values_upwards
@@ -86,10 +90,22 @@ def estimate(plan: Plan, x: Array, largest: Largest, saved: int) -> int:
     if plan.meeting and len(plan.statistics) > 1:  # Jᵀ g of each column, and its square
         carried = min(columns or maxsize, column_count(plan))
         each += 2 * carried * max(map(prod, parameter_shapes(plan).values()), default=0) * number
+    if len(plan.statistics) > 1:  # Jᵀ g of each sample, its square, that with a sign; moments are in float64
+        carried = max(1, min(columns or maxsize, column_count(plan)))
+        copies = 6 if any(statistic.reduction.name == "moments" for statistic in plan.statistics) else 3
+        each += copies * samples * carried * _formed_numbers(plan) * number
     if device_of(x) != "cpu":  # a column of one sample, unfolded or as a product of a weight's size
         widest = max(map(max, weights), default=0) * number
         each += scratch_bytes(x, samples * (1 + (columns or column_count(plan))) * widest)
     return results + 2 * threads * each
+
+
+def _formed_numbers(plan: Plan) -> int:
+    """Return the size of the largest parameter of which Jᵀ g is formed sample by sample: no weight, and no bias."""
+    own = [leaf for leaf in plan.leaves if leaf.parameters and leaf.sources and not leaf.layer.mixes]
+    found = [(leaf, jacobian) for leaf in own for jacobian in jacobians_of_zeros(leaf).items()]
+    shapes = [leaf.layer.parameter_shapes()[key] for leaf, (key, each) in found if not isinstance(each, Outer | Bias)]
+    return max(map(prod, shapes), default=0)
 
 
 def whole_batch(plan: Plan) -> bool:

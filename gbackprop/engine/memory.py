@@ -71,10 +71,6 @@ class Allocator:
         """Compute ``a * b``, where `b` has at most the shape of `a`."""
         return a * b
 
-    def add(self, a: Array, b: Array) -> Array:
-        """Compute ``a + b`` for arrays of one shape."""
-        return a + b
-
     def contiguous(self, x: Array) -> Array:
         """Return `x`, or a copy, in C order."""
         if x.flags.c_contiguous:
@@ -100,10 +96,6 @@ class Filling(Allocator):
         xp = array_module(a)
         return xp.multiply(a, b, out=self.empty_like(a, xp.result_type(a, b)))
 
-    def add(self, a: Array, b: Array) -> Array:
-        xp = array_module(a)
-        return xp.add(a, b, out=self.empty_like(a, xp.result_type(a, b)))
-
 
 class Reused(Filling):
     """An allocator on the host that makes arrays in the memory of deleted ones, and of deleted results.
@@ -113,6 +105,11 @@ class Reused(Filling):
 
     def empty(self, like: Array, shape: Sequence[int], dtype: Any = None) -> Array:
         return result_like(like, shape, dtype, LEAST_REUSED)
+
+    def add(self, a: Array, b: Array) -> Array:
+        """Compute ``a + b`` for arrays of one shape."""
+        xp = array_module(a)
+        return xp.add(a, b, out=self.empty_like(a, xp.result_type(a, b)))
 
 
 def result_array(shape: Sequence[int], dtype: Any, least: int | None = None) -> np.ndarray:

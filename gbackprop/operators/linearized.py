@@ -142,7 +142,7 @@ class Linearized:
 
         If they are `summed`, those at what has one row for all samples are the sum over samples.
         """
-        context, arrived = self.context(), {len(self.plan.leaves) - 1: mat}
+        context, arrived, memory = self.context(), {len(self.plan.leaves) - 1: mat}, Reused()
         context.summed = summed
         for leaf, mat in downwards(self.plan.swept, arrived):
             if leaf.position < least:
@@ -157,10 +157,10 @@ class Linearized:
             if more:
                 added = zip(leaf.sources, parts, more(leaf), strict=True)
                 parts = [
-                    part if extra is None else context.memory.add(part, over_samples(self.plan.leaves, source, extra))
+                    part if extra is None else memory.add(part, over_samples(self.plan.leaves, source, extra))
                     for source, part, extra in added
                 ]
-            add_below(leaf, parts, arrived, lambda total, part, _: context.memory.add(total, part), self.plan.reaches)
+            add_below(leaf, parts, arrived, lambda total, part, _: memory.add(total, part), self.plan.reaches)
 
     def each_sample(self, columns: Array) -> Array:
         """Return columns of one output for each sample: ``[K, C] -> [K, N, *out]``."""

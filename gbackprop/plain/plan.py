@@ -224,11 +224,12 @@ def _check_supported(plan: Plan) -> None:
 def _lacks(leaf: Leaf, flow: Flow | None, statistic: Statistic) -> str | None:
     """Return the reason why a layer cannot give a statistic, or None."""
     layer, reduction = leaf.layer, statistic.reduction
-    if isinstance(layer, InputRows) and statistic.only in (None, leaf.name) and in_rows(statistic) is None:
+    asked = statistic.only is None or statistic.only in leaf.parameters.values()
+    if isinstance(layer, InputRows) and asked and in_rows(statistic) is None:
         return f"{layer.kronecker_factors} (leave {X!r} out of wrt, or ask for another quantity)"
     if statistic.signal == RESIDUAL and (reason := lacks_residual(leaf, flow)):
         return reason
-    if reduction.formula is not None or not leaf.parameters:
+    if reduction.formula is not None or not (asked and leaf.parameters):
         return None
     tied = flow is not None and any(flow.uses[name] > 1 for name in leaf.parameters.values())
     if reduction.name in REDUCTIONS and isinstance(layer.kronecker_factors, str):

@@ -31,6 +31,7 @@ two = gb.Graph({"a": (Linear(5, 4), "input.0"), "b": (Linear(3, 4), "input.1"), 
 words = gb.Graph({"a": (Embedding(7, 4), "input.0"), "b": (Linear(1, 4), "input.1"), "y": (Add(), "a", "b")},
                  inputs=[("integers",), (1,)])
 table = Embedding(20, 8)
+uneven = gb.Sum(Linear(3, 3), Linear(3, 4))
 behind = gb.Sequential(Select(1, -1), Embedding(20, 8), Linear(8, 3))
 embedded = gb.Sequential(Embedding(20, 8), Select(1, -1), Linear(8, 3))
 relu, frozen = gb.Sequential(Tanh()), gb.Sequential(Linear(4, 3))
@@ -156,6 +157,7 @@ def test_a_wrong_optimizer_is_placed(mine):
     ("gate", "3+x", "expected positive whole numbers"),
     ("gate", "3+4", "of_mine:gate does not take --input 3+4: expected"),
     ("network", "4+4", "of_mine:network takes one input, got --input 4+4"),
+    ("uneven", "3", "of_mine:uneven does not take --input 3: "),
     ("words", "2", "of_mine:words: audit draws floats, and an input is of integers: give check_network yours"),
     ("Needs", "4", "Needs needs arguments (lr): write `def made(network): return Needs(network, …)` into of_mine"),
     ("Wrapped", "4", "Wrapped needs arguments (network): write an instance"),

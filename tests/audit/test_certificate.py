@@ -256,3 +256,16 @@ def test_the_command_refuses_what_cannot_be_certified(capsys):
 def test_errors_of_pieces_are_in_ulps_of_numbers_of_size_1_at_least(value, ulps):
     entry = Enclosed(IV.mpf([value, value]), 2.0**-51, None, [])
     assert _piece(0.0, 1.0, {("code", "forward"): [entry], ("formula", "forward"): [entry]}).worst == ulps
+
+
+@pytest.mark.parametrize("k", range(-2, 3))
+@pytest.mark.parametrize("root", [1, 2, 3])
+def test_a_float_stands_for_a_fraction_times_roots_and_powers_of_pi(root, k):
+    sympy = pytest.importorskip("sympy")
+    from gbackprop.testing.certificate.symbols import recognized
+
+    for fraction in (sympy.Integer(1), sympy.Rational(1, 2), sympy.Rational(3, 7)):
+        number = fraction * sympy.sqrt(root) * sympy.pi ** sympy.Rational(k, 2)
+        found, error = recognized(float(number))
+        assert sympy.simplify(found - number) == 0
+        assert error <= 2.0**-50 * float(number)

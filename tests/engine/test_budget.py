@@ -105,6 +105,48 @@ def test_columns_of_products_and_at_all_uses_of_a_parameter_are_within_the_budge
     assert peak(lambda: gb.backward(net, CE, x, y, asked, memory=memory)) <= parse_bytes(memory)
 
 
+def least_budget(call):
+    """The bytes that a call says are needed at least."""
+    with pytest.raises(ValueError, match="are needed") as caught:
+        call(memory=1)
+    return int(re.search(r"\((\d+) bytes\)", str(caught.value))[1])
+
+
+def table_of_vectors(norm):
+    return network(layers.Embedding(4000, 4), layers.Flatten(), norm, layers.Linear(8, 10))
+
+
+TABLES = [(layers.LayerNorm, kind) for kind in (q.DiagGGN, q.DiagHessian, q.Variance, q.DiagGGNMC)]
+TABLES += [(layers.BatchNorm1d, kind) for kind in (q.DiagGGN, q.DiagHessian)]
+
+
+@pytest.mark.parametrize("more", [1, 2, 16])
+@pytest.mark.parametrize(("norm", "quantity"), TABLES)
+def test_a_table_of_vectors_times_samples_and_columns_is_within_the_budget(norm, quantity, more):
+    """Jᵀ g has the table's size for each sample and column, most of it zeros."""
+    net, rng, asked = table_of_vectors(norm(8)), np.random.default_rng(0), quantity()
+    x, y = rng.integers(0, 4000, (12, 2)), rng.integers(0, 10, 12)
+    call = partial(gb.backward, net, CE, x, y, asked, rng=0, training=True)
+    memory = more * least_budget(call)
+    assert peak(lambda: call(memory=memory)) <= memory
+
+
+@pytest.mark.parametrize("memory", ["4 MiB", "8 MiB"])
+@pytest.mark.parametrize("quantity", [q.DiagGGN, q.DiagHessian])
+def test_columns_of_parameters_below_samples_that_meet_are_within_the_budget(quantity, memory):
+    norm = layers.BatchNorm2d(48)
+    net = network(layers.Conv2d(48, 48, 3), norm, layers.Flatten(), layers.Linear(192, 10))
+    (x, y), asked = batch(6, 48, 4, 4), quantity()
+    assert peak(lambda: gb.backward(net, CE, x, y, asked, training=True, memory=memory)) <= parse_bytes(memory)
+
+
+@pytest.mark.parametrize("layer", [layers.LayerNorm(1500), layers.Softmax(1)], ids=repr)
+def test_a_few_columns_of_a_residual_take_no_square_of_the_features(layer):
+    net, (x, y) = network(layers.Linear(4, 1500), layer, layers.Linear(1500, 10)), batch(2, 4)
+    asked = q.DiagHessian()
+    assert peak(lambda: gb.backward(net, CE, x, y, asked, column_block=100)) < 4 * 1500**2
+
+
 def test_columns_at_all_branches_that_share_a_weight_are_within_the_budget():
     linear = layers.Linear(4, 256)
     curves = (layers.Tanh(), layers.Sigmoid(), layers.ReLU(), layers.ELU(), layers.SiLU(), layers.GELU())

@@ -7,6 +7,7 @@ from common import in_turn, one_in
 import gbackprop as gb
 from gbackprop import layers, losses, operators
 from gbackprop import quantities as q
+from gbackprop.calculus.signals import EXACT
 from gbackprop.layers import Operation, Parameter
 from gbackprop.testing.oracles import Dense
 
@@ -212,8 +213,36 @@ def test_names_that_are_none_are_refused(wrt, error, words):
 @pytest.mark.parametrize("quantity", [q.KFAC(), q.KFLR(), q.KFRA(), q.EKFAC(), q.GramGradients()], ids=str)
 def test_what_the_input_cannot_have_is_refused(quantity):
     network, loss, x, y = problem(chain)
-    with pytest.raises(NotImplementedError, match=r"layer x, .* cannot give .*the entries of x are no weight"):
-        gb.backward(network, loss, x, y, quantity, wrt="x", rng=0)
+    message = r"layer x, .* cannot give .*the entries of x are no weight .*\(leave 'x' out of wrt, or ask"
+    for wrt in ("x", ["x", "0.weight"]):
+        with pytest.raises(NotImplementedError, match=message):
+            gb.backward(network, loss, x, y, quantity, wrt=wrt, rng=0)
+
+
+class OneFactor(q.Quantity):
+    """B of KFLR in one parameter, whatever else is differentiated in."""
+
+    name = "one_factor"
+    scale = "R"
+
+    def statistics(self):
+        return (q.Statistic("kronecker", EXACT, only="4.weight"),)
+
+    def finish(self, scale, b):
+        return b
+
+
+@pytest.mark.parametrize("call", [gb.backward, gb.reference])
+def test_what_is_asked_of_one_parameter_need_not_be_in_the_others(call):
+    network, loss, x, y = problem(chain)
+    whole = gb.backward(network, loss, x, y, q.KFLR())["kflr"]["4.weight"].B
+    found = call(network, loss, x, y, OneFactor(), wrt=["x", "4.weight"])["one_factor"]["4.weight"]
+    np.testing.assert_allclose(found, whole, rtol=1e-12)
+    above = layers.Tanh(), layers.Flatten(), layers.Identity(), layers.Linear(6, 2)
+    words = gb.Sequential(layers.Embedding(5, 3), *above)
+    x, y = np.arange(8).reshape(4, 2) % 5, np.ones((4, 2), words.parameters["4.weight"].dtype)
+    found = call(words, losses.MSELoss(), x, y, OneFactor())["one_factor"]["4.weight"]
+    np.testing.assert_allclose(found, np.eye(2), rtol=1e-6)  # the Hessian of ‖f − y‖² / 2
 
 
 def test_inputs_that_have_no_derivative_are_refused():

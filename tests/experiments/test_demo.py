@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -113,6 +114,16 @@ def oracle_errors(problem):
             return measurement.oracle_errors(net, loss, x[:3], y[:3], np.random.default_rng(0))
 
     return errors
+
+
+def test_the_time_of_a_call_is_what_it_took():
+    pytest.importorskip("matplotlib")
+    from gbackprop.experiments.demo.measurement import timed
+
+    start = time.perf_counter()
+    seconds, value = timed(lambda: time.sleep(0.01) or "done")
+    assert value == "done"
+    assert 0.01 <= seconds <= time.perf_counter() - start
 
 
 @pytest.mark.long

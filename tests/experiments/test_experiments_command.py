@@ -19,7 +19,8 @@ pytest.importorskip("matplotlib")
 
 from gbackprop.__main__ import main
 from gbackprop.experiments.cli.train import doing
-from gbackprop.experiments.runs import Progress
+from gbackprop.experiments.cli.train import line as table_line
+from gbackprop.experiments.runs import EpochRow, Progress
 from gbackprop.experiments.store import Store
 
 TRAIN = ["--optimizer", "DiagGGN-MC", "--lr", "1e-2", "--damping", "1e-2", "--epochs", "2"]
@@ -80,6 +81,12 @@ def test_the_bar_says_what_a_run_is_at():
     assert doing(Progress(1, 3, 2, 5, loss=0.34123)) == "loss 0.3412"
     assert doing(Progress(1, 3, 5, 5, loss=0.34123, evaluated=1.0)) == "evaluating 100 %"
     assert doing(Progress(0, 3, 0, 5)) == ""
+
+
+def test_lines_of_a_run_that_diverges_are_aligned():
+    size = len(table_line(EpochRow(0, *[0.0] * 6, 0.0)))
+    for value in (1.0, -999999.0, 1e6, 1.5e6, -1.5e6, 1e30, -1e300, np.inf, np.nan):
+        assert len(table_line(EpochRow(1, *[value] * 6, 0.0))) == size, value
 
 
 def test_train_goes_on_from_a_checkpoint(data, capsys):

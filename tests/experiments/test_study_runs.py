@@ -9,6 +9,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import fake_runs
 import pytest
@@ -26,9 +27,10 @@ from gbackprop.experiments.estimate import Forecast, duration, weight
 from gbackprop.experiments.export import HEADER, export
 from gbackprop.experiments.folder import alone, folder_of
 from gbackprop.experiments.interruptions import interruptions
-from gbackprop.experiments.runs import Progress
+from gbackprop.experiments.runs import EpochRow, Progress
 from gbackprop.experiments.spec import RunSpec
 from gbackprop.experiments.store import Store, StoreError
+from gbackprop.experiments.stored import StoredRun
 from gbackprop.experiments.study import Settings, run_study
 from gbackprop.experiments.study_file import read
 from gbackprop.experiments.view import Bars, Lines, State
@@ -253,6 +255,31 @@ def test_a_run_that_has_noted_nothing_has_all_its_epochs_to_come(tmp_path, monke
     run(tmp_path, view=Watching)
     assert any(state.running for state in states)
     assert all(state.left == 3 * (state.total - state.ended) for state in states)
+
+
+def idle_study(folder):
+    """A study that computes nothing."""
+    return study._Study(None, SimpleNamespace(path=folder / "r.sqlite"), SimpleNamespace(slots=3), None, None)
+
+
+def test_a_run_whose_process_died_is_repeated_alone(tmp_path):
+    one, two, three = (RunSpec("mnist_logreg", "SGD", 0.1, epochs=epochs) for epochs in (1, 2, 3))
+    new, under_way = idle_study(tmp_path), {object(): (Task(one, tmp_path), None)}
+    new.flying = under_way
+    assert new._next([two, three]) == [three, two]  # the longest first
+    new.suspects = {one}
+    assert new._next([two, three]) == []
+    new.suspects = {two}
+    assert new._next([two, three]) == []
+    new.flying = {}
+    assert new._next([three, two]) == [two]
+
+
+def test_the_time_of_an_epoch_is_that_of_the_rows_after_the_first_which_is_before_training(tmp_path):
+    new, spec = idle_study(tmp_path), RunSpec("mnist_logreg", "SGD", 0.1, epochs=3)
+    rows = tuple(EpochRow(epoch, *[0.5] * 6, 6.0 * (epoch > 0)) for epoch in range(4))
+    new._learn(StoredRun(spec, "done", frozenset(), rows))
+    assert new.forecast.seconds(spec) == 6
 
 
 def test_time_left():

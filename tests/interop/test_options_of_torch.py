@@ -624,6 +624,33 @@ def test_what_cannot_be_taken_is_named(function, words):
         from_torch(Own(lambda m, x: function(m.v * x), {"v": torch.rand(4)}), torch.randn(3, 4))
 
 
+def function_of(kind, bias):
+    """A module that calls the function of a layer with parameters of its own."""
+    functions = {nn.Linear: F.linear, nn.Conv1d: F.conv1d, nn.ConvTranspose2d: F.conv_transpose2d}
+    parameters = dict(kind(4, 2, *[3] * (kind is not nn.Linear)).named_parameters())
+    own = Own(lambda m, x: functions[kind](x, m.weight, m.bias), parameters)
+    if not bias:
+        del own.bias
+        own.bias = None
+    return own
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("kind", "shape"), [(nn.Linear, (4,)), (nn.Conv1d, (4, 5)), (nn.ConvTranspose2d, (4, 5, 5))])
+def test_parameters_and_layers_of_which_a_module_calls_the_function_keep_their_names(kind, shape, bias):
+    module, x = nn.Sequential(nn.Identity(), function_of(kind, bias)), torch.randn(3, *shape)
+    network = from_torch(module, x)
+    assert list(network.state_dict()) == list(module.state_dict()) == ["1.weight", "1.bias"][: 1 + bias]
+    assert [name for name, layer in network.named_layers() if layer.parameters] == ["1"]
+    np.testing.assert_allclose(network(x.numpy()), module(x).detach(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("base", [1e-3, 0.5, 1.0, 2.5])
+def test_powers_of_any_base_above_zero_are_taken(base):
+    module, x = Own(lambda m, x: base ** (m.v * x), {"v": torch.rand(4)}), torch.randn(3, 4)
+    np.testing.assert_allclose(from_torch(module, x)(x.numpy()), module(x).detach(), rtol=1e-5)
+
+
 EQUAL = {
     "x / number": lambda m, x: x / 49 >= 1, "x / v": lambda m, x: x / m.v >= 1, "number / x": lambda m, x: 49 / x >= 1,
     "log2": lambda m, x: x.log2() == 3, "log10": lambda m, x: x.log10() >= 3, "2 ** x": lambda m, x: 2**x == 8,

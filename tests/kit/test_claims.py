@@ -8,13 +8,15 @@ import claims_table
 import numpy as np
 import pytest
 
-from gbackprop import Sequential, layers, losses
-from gbackprop.testing import check_layer, check_loss
+from gbackprop import Sequential, backward, layers, losses
+from gbackprop import quantities as q
+from gbackprop.array import device_of
+from gbackprop.testing import check_layer, check_loss, check_quantity
 from gbackprop.testing.cases.loss_rows import targets
 from gbackprop.testing.claims import NotGivenError
 from gbackprop.testing.estimates import _total
 from gbackprop.testing.networks import _signals
-from gbackprop.testing.report import Row
+from gbackprop.testing.report import Proposal, Row
 from gbackprop.testing.samples import near
 from gbackprop.testing.setting import CheckedNetwork
 
@@ -169,6 +171,53 @@ def test_a_row_gives_the_error_in_words_where_numbers_were_compared():
     assert raised.explain() == "mjp: is Jᵀ: FAILED: raised ValueError"
     off = Row("is Jᵀ", "mjp", "complex step", 6, 0.5, 1e-9, "FAILED")
     assert off.explain() == "mjp: is Jᵀ: FAILED: error 5.0e-01, allowed 1e-09, against complex step"
+
+
+def test_a_proposal_says_on_what_it_was_verified():
+    words = "right if multiplied by 2"
+    assert str(Proposal(words, (3, 4, 7))) == f"{words} (verified on batches of 3, 4 and 7 samples)"
+    assert str(Proposal(words, points=12)) == f"{words} (verified on 12 numbers)"
+    assert str(Proposal(words, (3, 4), 12)) == f"{words} (verified on 12 numbers of batches of 3 and 4 samples)"
+
+
+def test_outputs_outside_of_a_losss_domain_are_refused_before_anything_is_judged():
+    x = np.random.default_rng(0).standard_normal((4, 3))
+    (row,) = check_loss(losses.BCELoss(), 2 + abs(x), (x > 0).astype(float)).rows
+    assert (row.method, row.claim, row.verdict) == ("loss", "can be checked", "FAILED")
+    assert "expected numbers in [0, 1], got" in str(row)
+
+
+def test_what_is_checked_on_a_device_is_computed_there(gpu):
+    network, rng, seen = Sequential(layers.Linear(3, 2), rng=0), np.random.default_rng(0), []
+
+    def call(network, loss, x, y, **options):
+        seen.append({device_of(each).partition(":")[0] for each in (x, y, *network.parameters.values())})
+        return backward(network, loss, x, y, **options)
+
+    for device in ("cpu", gpu):
+        setting = CheckedNetwork.of(network, losses.MSELoss(), np.ones((2, 3)), np.ones((2, 2)), rng, device)
+        assert isinstance(setting.run(call=call).gradient["0.weight"], np.ndarray)
+    assert seen == [{"cpu"}, {"cuda"}]
+
+
+class Doubled(q.DiagGGNMC):
+    """Twice what it should estimate."""
+
+    name = "doubled"
+
+    def finish(self, scale, square):
+        return 2 * square
+
+    def estimates(self):
+        return q.DiagGGN()
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-6])
+def test_a_wrong_estimate_is_found_whatever_the_size_of_the_inputs(size):
+    network = Sequential(layers.Linear(3, 2, bias=False), rng=0, dtype="float64")
+    x = size * np.random.default_rng(0).standard_normal((4, 3))
+    (row,) = check_quantity(Doubled(), network, losses.MSELoss(), x, network(x)).failures
+    assert row.claim.startswith("estimates what it should")
 
 
 def test_a_tuple_of_one_batch_is_that_batch():

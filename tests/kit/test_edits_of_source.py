@@ -1399,3 +1399,9 @@ def test_a_reduction_of_a_reshaped_array_is_tried_with_its_axes_in_another_order
 def test_all_orders_are_tried_of_few_axes_alone():
     of = lambda sizes: list(slips._reshaped(ast.parse(f"x.reshape{sizes}.sum(0)", mode="eval").body))  # noqa: E731
     assert [len(of(tuple(range(2, 2 + count)))) for count in (2, 3, 4, 5)] == [1, 5, 23, 0]
+
+
+@pytest.mark.parametrize(("text", "axis"), [("g[0]", 0), ("g[..., 0]", -1), ("g[:, 0]", None), ("g[..., 0, 1]", None)])
+def test_of_one_entry_the_sum_and_the_mean_over_its_axis_may_be_meant(text, axis):
+    found = [new for _, new in slips._summed(ast.parse(text, mode="eval").body)]
+    assert found == ([] if axis is None else [f"(g).{name}({axis})" for name in ("sum", "mean")])

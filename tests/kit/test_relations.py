@@ -5,8 +5,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gbackprop.testing.claims import Compared
-from gbackprop.testing.diagnosis import relations, search
+from gbackprop import layers
+from gbackprop.calculus.jacobian import ParameterJacobian
+from gbackprop.testing import check_layer
+from gbackprop.testing.claims import Compared, Evaluation
+from gbackprop.testing.diagnosis import relations, rewriting, search
 
 X = np.random.default_rng(0).random((5, 4)) + 0.2
 S = np.random.default_rng(1).random((5, 3, 3)) + 0.2
@@ -201,3 +204,59 @@ def test_a_relation_of_equal_parts_costs_what_it_costs_for_one(words):
 
     assert cost("a") > 1
     np.testing.assert_allclose([cost("a", "b"), cost("a", "b", "c")], cost("a"), rtol=1e-12)
+
+
+class OfGain(ParameterJacobian):
+    """Squares are means over columns and samples, not sums."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def per_sample(self, mat):
+        return mat * self.x
+
+    def square(self, mat, sign=None):
+        return super().square(mat, sign) / (mat.shape[0] * mat.shape[1])
+
+
+class Gain(layers.Layer):
+    """y = a x with one number in a for each feature."""
+
+    kronecker_factors = "a gain for each feature is no matrix"
+
+    def parameter_shapes(self):
+        return {"a": (3,)}
+
+    def draw(self, rng):
+        return {"a": rng.uniform(0.5, 1.5, 3)}
+
+    def output_shape(self, shape):
+        if shape != (3,):
+            raise ValueError(f"expected features of shape (3,), got {shape}")
+        return shape
+
+    def forward(self, x):
+        return self.parameters["a"] * x, x
+
+    def jmp(self, x, mat):
+        return self.parameters["a"] * mat
+
+    mjp = jmp
+
+    def parameter_jacobians(self, x):
+        return {"a": OfGain(x)}
+
+
+def test_a_factor_of_the_columns_and_samples_of_a_reduction_is_named():
+    failures = check_layer(Gain(), np.random.default_rng(0).standard_normal((4, 3))).failures
+    (failure,) = (row for row in failures if row.method == "a.square")
+    assert failure.diagnosis[0].words.startswith("right if multiplied by (V N) = ")
+
+
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e3])
+def test_an_edit_that_changes_what_is_expected_mends_nothing(size):
+    want = size * X
+    for after, mended in ((want, True), (0 * want, False), (1.001 * want, False)):
+        edited = Evaluation(lambda after=after: Compared(after, after, "oracle"), ())
+        trial = SimpleNamespace(compared=Compared(2 * want, want, "oracle"), at=lambda change, edited=edited: edited)
+        assert rewriting.mends([trial], [], lambda: None) == mended

@@ -157,6 +157,16 @@ def test_a_convolution_of_single_pixels_is_a_linear_layer_of_them(kind, axes):
     assert any(row.verdict == "ok" for row in report.rows)
 
 
+@pytest.mark.parametrize("length", [3, 5])
+def test_a_linear_layer_of_sequences_is_no_convolution_of_single_pixels(length):
+    claim = "linear layers as 1×1 convolutions, and back"
+    network = gb.Sequential(layers.Linear(3, 3), layers.Tanh(), layers.Flatten(), rng=0, dtype="float64")
+    x = np.random.default_rng(0).standard_normal((2, length, 3))
+    rows = check_symmetries(network, losses.MSELoss(), x, 2 * network(x), only=[claim]).rows
+    assert {row.verdict for row in rows} == {"not given"}
+    assert {row.problem for row in rows} == {"no linear layer of vectors with a weight (O, I), no 1×1 convolution"}
+
+
 OF_WEIGHTS = ["linear layers split into two", "hidden units permuted", "W₁ × 2, W₂ / 2"]
 
 

@@ -49,6 +49,15 @@ def test_one_place_of_features_has_no_axis(name, options):
     assert Operation(name, **options).output_shape((3,)) == ()
 
 
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_negative_places_count_from_the_end(size):
+    x, places = np.arange(2.0 * size).reshape(2, size), np.arange(-size, size)
+    for options in ({"name": "gather", "places": places}, {"name": "take", "indices": places, "axis": 1}):
+        np.testing.assert_array_equal(Operation(**options).forward(x)[0], x[:, places])
+    one = Operation("scatter_add", places=np.array([-size]), shape=(size,)).forward(np.full((1, 1), 7.0))[0]
+    assert one.tolist() == [[7.0] + [0.0] * (size - 1)]
+
+
 def test_the_slope_of_expm1_is_not_lost_where_it_is_small():
     x = np.array([[-30.0, -17.0, -8.0, 0.0, 3.0]], "float32")
     layer = Operation("expm1")

@@ -78,6 +78,7 @@ BATCHES = {
     "probability NaN": (CE(), Q * [1, NAN, 1], ["y of CrossEntropyLoss", "[0, 1]", "nan"]),
     "probabilities of another dtype": (CE(), Q.astype("f4"), ["y of CrossEntropyLoss", "float64", "float32"]),
     "a class to ignore, probabilities": (CE(ignore_index=1), Q, ["y of CrossEntropyLoss", "ignore_index=1", "labels"]),
+    "the first class to ignore, probabilities": (CE(ignore_index=0), Q, ["y of CrossEntropyLoss", "ignore_index=0"]),
     "a weight of other outputs": (BCE(weight=np.ones(2)), Q, ["BCEWithLogitsLoss", "weight", "(3,)", "(2,)"]),
     "a weight of each sample": (BCE(weight=np.ones((N, 1))), Q, ["BCEWithLogitsLoss", "every sample", "(4, 1)"]),
     "a pos_weight of each sample": (BCE(pos_weight=np.ones((N, 3))), Q, ["pos_weight", "every sample", "(4, 3)"]),

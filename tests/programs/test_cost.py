@@ -263,6 +263,20 @@ def test_times_are_of_steps_and_in_parts_of_what_the_machine_reaches():
     assert "µs" not in repr(without)
 
 
+def test_the_table_begins_with_what_was_asked():
+    first = repr(program_of(4, 3, 5, 3, q.DiagGGN()).cost()).splitlines()[0]
+    assert first.startswith("The gradient, DiagGGN() of Sequential with CrossEntropyLoss('mean')")
+
+
+def test_a_long_title_stays_within_the_figure():
+    pytest.importorskip("matplotlib")
+    asked = q.DiagGGN(), q.DiagHessian(), q.KFLR(), q.Variance(), q.BatchGrad(), q.BatchL2Grad(), q.SecondMoment()
+    figure = program_of(4, 3, 5, 3, *asked).cost().figure()
+    figure.canvas.draw()
+    title, page = figure._suptitle.get_window_extent(), figure.bbox
+    assert page.x0 <= title.x0 < title.x1 <= page.x1
+
+
 @pytest.mark.parametrize("runs", [0, 1])
 def test_the_figure_has_a_bar_for_each_layer_and_section(runs):
     pytest.importorskip("matplotlib")

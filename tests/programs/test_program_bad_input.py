@@ -10,6 +10,8 @@ from common import batch, chain
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
+from gbackprop.base.recording.arrays import Recorded
+from gbackprop.base.recording.refused import LeakedArrayError
 from gbackprop.plain.programs import module
 
 OUTSIDE, SOURCE = np.arange(6.0), np.random.default_rng(0)
@@ -260,6 +262,22 @@ def test_a_number_that_is_checked_is_checked_in_each_call():
     net.parameters["2.weight"][...] = 3.0
     with pytest.raises(ValueError, match=r"BCELoss.*\[0, 1\]"):
         program(X, y)
+
+
+def test_an_array_that_a_layer_keeps_of_a_program_is_of_an_earlier_call():
+    class Keeping(layers.Tanh):
+        def value(self, x):
+            y = super().value(x)
+            kept.append(y)
+            return y
+
+    kept = []
+    gb.program(chain(layers.Linear(6, 3), Keeping()), losses.MSELoss(), X, X[:, :3])
+    recorded = [each for each in kept if isinstance(each, Recorded)]
+    assert recorded
+    for each in recorded:
+        with pytest.raises(LeakedArrayError, match="an array of an earlier call is used"):
+            each + 1
 
 
 def test_results_are_the_users():

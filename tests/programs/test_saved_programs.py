@@ -111,9 +111,9 @@ def test_every_layer_and_loss(tmp_path, group):
     run(tmp_path, {f"case{i}": (gb.program(*case[:2], *case[2]), *case[2]) for i, case in enumerate(cases)})
 
 
-def test_made_up_probabilities_add_up_to_one(tmp_path):
+@pytest.mark.parametrize("y", [np.random.default_rng(0).dirichlet(np.ones(3), 3), np.eye(3)], ids=["drawn", "labels"])
+def test_made_up_probabilities_add_up_to_one(y, tmp_path):
     x, _ = batch(3, 6)
-    y = np.random.default_rng(0).dirichlet(np.ones(3), 3)
     program, *_ = saved([layers.Linear(6, 3)], losses.CrossEntropyLoss(), x, y)
     program.save(tmp_path / "program.py")
     found = runpy.run_path(tmp_path / "program.py")["made_up"](np.random.default_rng(0))["y"]

@@ -181,6 +181,15 @@ class InTwoLines(q.BatchGrad):
     name, scale = "two", "R ∇ℓₙ,\n    of each sample"
 
 
+def test_a_name_may_be_longer_than_a_line():
+    long = "hidden" * 25
+    net = gb.Graph({long: (layers.Linear(6, 3), "input"), "y": (layers.Tanh(), long)}, rng=0, dtype="float64")
+    (x, _), loss = batch(4, 6), losses.MSELoss()
+    program, want = gb.program(net, loss, x, x[:, :3]), gb.reference(net, loss, x, x[:, :3])
+    for name, gradient in program(x, x[:, :3]).gradient.items():
+        np.testing.assert_array_equal(gradient, want.gradient[name])
+
+
 def test_a_scale_of_several_lines_is_a_comment_of_one():
     program = gb.program(chain(layers.Linear(6, 3)), losses.CrossEntropyLoss(), X, Y, InTwoLines())
     assert "    'two': {  # R ∇ℓₙ, of each sample\n" in program.source

@@ -107,6 +107,15 @@ def test_a_batch_of_one_and_gradients_that_are_all_the_same_have_no_variance():
                 assert (value <= 1e-30 * result["second_moment"][name]).all()
 
 
+@pytest.mark.parametrize("n", [3, 5, 7])
+def test_equal_samples_at_several_positions_have_no_variance_however_their_mean_is_rounded(n):
+    """Deviations are summed about a mean in float32, which n equal gradients g do not give back: fl(n g) / n ≠ g."""
+    net = gb.Sequential(layers.Linear(3, 4), layers.Flatten(), rng=0)
+    x = np.repeat(np.random.default_rng(0).standard_normal((1, 2, 3)), n, axis=0).astype("float32")
+    result = gb.backward(net, losses.MSELoss(), x, np.ones((n, 8), "float32"), q.Variance(), q.SecondMoment())
+    assert (result["variance"]["0.weight"] <= 1e-20 * result["second_moment"]["0.weight"]).all()
+
+
 @pytest.mark.parametrize("offset", OFFSETS)
 def test_parts_add_up_in_any_order(offset):
     rng = np.random.default_rng(2)

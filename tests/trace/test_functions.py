@@ -180,6 +180,14 @@ def test_sums_have_no_other_nodes_beside():
     assert not any("reshape" in name or "constant" in name for name in network.children)
 
 
+def test_an_index_of_features_is_one_node():
+    """Without the axis of samples; so a sweep reshapes nothing."""
+    given = {"w": np.ones((3, 4))}, np.ones((2, 3))
+    for index in (np.s_[:, 0], np.s_[:, 1:], np.s_[..., 0], np.s_[:, ::-1]):
+        network = gb.trace(lambda p, x, index=index: (x @ p["w"])[index], *given)
+        assert list(network.children) == ["matmul1", "getitem1"]
+
+
 def test_tokens_are_indices_and_a_table_may_be_shared():
     def language(p, x):
         return np.tanh(p["table"][x] + p["position"]).mean(1) @ p["table"].T + np.take(p["table"], x, axis=0)[:, 0, :1]

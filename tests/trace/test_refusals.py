@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import gbackprop as gb
+from gbackprop import losses
 from gbackprop.base.recording import refused
 from gbackprop.base.recording.refused import (
     BatchSizeError,
@@ -257,6 +258,17 @@ def test_an_array_that_is_kept_from_a_call_with_an_error_is_of_an_earlier_call(f
         kept[0] + 1
     with pytest.raises(LeakedArrayError, match="an array of an earlier call is used"):
         gb.trace(leaking, *given)
+
+
+def test_an_error_deep_in_the_package_names_the_line_of_the_user():
+    loss = losses.HuberLoss()
+    vars(loss)["delta"] = np.ones(3)
+
+    def function(p, x):
+        return loss.values(x @ p["w"], np.zeros((2, 4)))  # which calls `huber`, where three numbers meet four
+
+    with pytest.raises(TraceError, match=r"^test_refusals.py:\d+: `return loss.values\(x @ .*: np.less_equal of "):
+        gb.trace(function, {"w": np.ones((4, 4))}, np.ones((2, 4)))
 
 
 def test_an_array_of_another_trace_is_of_another_call():
