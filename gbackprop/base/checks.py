@@ -222,8 +222,11 @@ def check_batch(x: Any) -> None:
 
 def batch_of(network: Any, x: Any) -> Any:
     """Return a batch as the network computes with it: several inputs as columns of one array."""
-    inputs: Any = getattr(network, "several", None)  # of a layer, any attribute of a user's
-    if hasattr(inputs, "packed"):
+    try:
+        inputs = network.several
+    except AttributeError:  # a layer, or no network, which others say
+        inputs = None
+    if inputs is not None and hasattr(inputs, "packed"):  # of a layer, any attribute of a user's
         return inputs.packed(x, next((value.dtype for value in network.parameters.values()), "float32"))
     if type(x) in (tuple, dict):
         raise TypeError(f"x: expected an array, as the network has one input, got a {type(x).__name__} of {len(x)}")

@@ -223,8 +223,7 @@ def _check_supported(plan: Plan) -> None:
 
 def _lacks(leaf: Leaf, flow: Flow | None, statistic: Statistic) -> str | None:
     """Return the reason why a layer cannot give a statistic, or None."""
-    layer, reduction = leaf.layer, statistic.reduction
-    asked = statistic.only is None or statistic.only in leaf.parameters.values()
+    layer, reduction, asked = leaf.layer, statistic.reduction, statistic.only in (None, *leaf.parameters.values())
     if isinstance(layer, InputRows) and asked and in_rows(statistic) is None:
         return f"{layer.kronecker_factors} (leave {X!r} out of wrt, or ask for another quantity)"
     if statistic.signal == RESIDUAL and (reason := lacks_residual(leaf, flow)):
