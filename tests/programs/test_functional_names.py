@@ -14,8 +14,8 @@ from gbackprop.testing.cases import ALL_LAYERS, LOSSES
 NAMES = """
 abs arange arctan argmax argmin array bincount broadcast_to ceil clip concatenate copy cos cosh cumsum diff dot einsum
 exp expm1 eye flip float32 float64 full inf int32 int64 isfinite isinf isnan linalg.cholesky linalg.eigh linalg.inv
-linalg.norm linalg.qr linalg.solve linalg.svd log log1p log2 logical_and logical_not logical_or max maximum mean min
-minimum moveaxis nan ones pad prod repeat rint roll round s_ sign sin sinh split sqrt square stack sum take
+linalg.norm linalg.qr linalg.solve linalg.svd log log10 log1p log2 logical_and logical_not logical_or max maximum mean
+min minimum moveaxis nan ones pad prod repeat rint roll round s_ sign sin sinh split sqrt square stack sum take
 take_along_axis tan tanh tensordot tile trace tril triu vecdot where zeros
 """
 """Names that functional programs may take from NumPy."""
