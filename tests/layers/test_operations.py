@@ -210,6 +210,16 @@ def test_what_does_not_fit_is_refused(name, options, shapes, words):
         Operation(name, **options).output_shape(*shapes)
 
 
+@pytest.mark.parametrize(("name", "option"), [
+    ("affine", "factor"), ("divided_by", "number"), ("reciprocal", "numerator"), ("raised", "base"),
+    ("power", "exponent"), ("clip", "least"),
+])  # fmt: skip
+def test_an_option_of_float64_leaves_float32(name, option):
+    layer = Operation(name, **{option: np.float64(1.5)})
+    y, saved = layer.forward(np.array([[0.5, 2.0]], "float32"))
+    assert (y.dtype, layer.mjp(saved, np.ones((1, 1, 2), "float32")).dtype) == ("float32", "float32")
+
+
 COSTS = {  # numbers of operations, of the first case of each row
     0: "reshape transpose", 2: "getitem", 3: "reciprocal negative divided_by", 5: "concatenate",
     4: "square absolute sign minimum multiply", 8: "repeat", 9: "tril", 10: "clip",

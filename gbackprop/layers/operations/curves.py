@@ -32,9 +32,9 @@ def _affine(of: Shape, *, factor: float = 1, shift: float = 0) -> Bound:
 
 
 def _divided(of: Shape, *, number: float) -> Bound:
-    if _number("number", number) == 0:
+    if (divisor := _number("number", number)) == 0:
         raise ValueError("number: expected one other than 0, got 0")
-    return Bound(shape=of, number=number)
+    return Bound(shape=of, number=divisor)
 
 
 def _inverted(of: Shape, *, numerator: float = 1) -> Bound:
@@ -42,9 +42,9 @@ def _inverted(of: Shape, *, numerator: float = 1) -> Bound:
 
 
 def _raised(of: Shape, *, base: float) -> Bound:
-    if not _number("base", base) > 0:
+    if not (number := _number("base", base)) > 0:
         raise ValueError(f"base: expected a number above 0, got {base!r}")
-    return Bound(shape=of, base=base)
+    return Bound(shape=of, base=number)
 
 
 def _clipped(of: Shape, *, least: float | None = None, most: float | None = None) -> Bound:
