@@ -34,6 +34,16 @@ def test_the_hessians_product(problem):
     assert np.abs(operator @ v[:, 0] - want[:, 0]).max() <= 1e-10 * np.abs(want).max()
 
 
+@pytest.mark.parametrize("features", [2, 1])
+def test_the_hessians_product_of_a_quotient(features):
+    """Of two layers, with one divisor for each number or for both; of a scale alone it would be 0."""
+    parts = {"a": (layers.Linear(3, 2), "input"), "b": (layers.Linear(3, features), "input")}
+    parts |= {"above": (layers.Softplus(), "b"), "y": (layers.Operation("divide"), "a", "above")}
+    rng = np.random.default_rng(1)
+    x, y = rng.standard_normal((4, 3)), rng.standard_normal((4, 2))
+    test_the_hessians_product((gb.Graph(parts, rng=0, dtype="float64"), losses.MSELoss(), x, y))
+
+
 def test_with_an_empty_registry_products_are_the_same(problem):
     net, loss, x, y = problem
     operator = ops.Hessian(net, loss, (x, y))
