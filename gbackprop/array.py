@@ -199,6 +199,8 @@ def all_finite(*arrays: Array) -> bool:
 def bounds(x: Array) -> tuple[Any, ...]:
     """Return the smallest and the largest number as Python numbers; the host waits for a GPU once."""
     if type(x) is np.ndarray or not _is_cupy(x):
+        if x.size == 1:
+            return x.item(), x.item()
         return np.minimum.reduce(x, axis=None).item(), np.maximum.reduce(x, axis=None).item()
     with on_device_of(x):
         return tuple(asnumpy(array_module(x).stack([x.min(), x.max()])).tolist())

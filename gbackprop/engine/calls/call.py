@@ -51,7 +51,9 @@ class WrittenCall:
         The functions to which the classes of the call refer.
     """
 
-    def __init__(self, run: Callable[..., Any], call: Execution, layers: Sequence[Layer], used: Functions) -> None:
+    def __init__(
+        self, run: Callable[..., Any], call: Execution, layers: Sequence[Layer], used: Functions, threads: bool
+    ) -> None:
         plan, self.run, self.places, self.used = call.plan, run, places_of(layers), used
         self.takes = run.__defaults__ is not None
         drawn = drawn_in(plan)
@@ -59,7 +61,7 @@ class WrittenCall:
         self.kinds, self.scale = [(type(a), a.shape, a.strides, a.dtype) for a in arrays], plan.scale
         self.plain, self.shape = plan.floats and plan.wrt is None and not drawn, (len(call.x), *plan.output_shape)
         self.where = f"y of {type(plan.loss).__name__}({plan.loss.reduction!r})"
-        self.context = one_blas_thread() if call.cut.small else NO_CONTEXT
+        self.context = one_blas_thread() if threads and call.cut.small else NO_CONTEXT
         self.limit = float(np.finfo(plan.scale.dtype).max) / 8 if self._notices(arrays) else 0.0
         self.classes = {kind: dict(vars(kind)) for kind in _jacobians(call)}
 
@@ -82,24 +84,24 @@ class WrittenCall:
             return None
         if changed_class(self.classes) or self.used.changed():
             return None
-        if plan is not None:
-            if plan.scale != self.scale:
+        if plan is None:
+            if not self.plain:
                 return None
-            return self._result(self._found(arrays), loss, quantities)
-        if not self.plain:
+            try:
+                loss.check_values(self.where, y, self.shape, x)  # their kinds are those that were checked before
+            except (TypeError, ValueError):  # x or a parameter may be wrong, too, and comes first
+                return None
+        elif plan.scale != self.scale:
             return None
         errors: list[str] = []
         noted = lambda kind, flag: errors.append(kind)  # noqa: E731
-        try:
-            loss.check_values(self.where, y, self.shape, x)  # their kinds are those that were checked before
-        except (TypeError, ValueError):  # x or a parameter may be wrong, too, and comes first
-            return None
         with np.errstate(all="call", call=noted):
             found = self._found(arrays)
-        ignored = {"underflow"} if errors and np.geterr()["under"] == "ignore" else set()
-        if not ignored.issuperset(errors):  # it is done again, and its errors are treated as the caller asks
-            return None
+        if errors and any(kind.startswith(name) for kind in errors for name in _treated()):
+            return None  # it is done again, and its errors are treated as the caller asks
         result = self._result(found, loss, quantities)
+        if plan is not None:
+            return result
         squares = sum(map(float, found[4:]), abs(float(result.loss)))
         return result if squares < self.limit or (all_finite(x, *arrays[2:]) and is_finite(result)) else None
 
@@ -124,8 +126,10 @@ class WrittenCall:
         return True
 
     def _result(self, found: Sequence[Any], loss: Loss, quantities: Sequence[Quantity]) -> Result:
-        value, output, gradient, values = found[:4]
-        return Result(value, output, gradient, tuple(quantities), values, loss, self.scale)
+        new: Result = object.__new__(Result)  # a frozen dataclass sets its attributes one by one
+        new.__dict__.update(loss=found[0], output=found[1], gradient=found[2], quantities=tuple(quantities))
+        new.__dict__.update(values=found[3], objective=loss, scale=self.scale)
+        return new
 
 
 def write_call(call: Execution, result: Result, layers: Sequence[Layer]) -> WrittenCall | None:
@@ -139,16 +143,21 @@ def write_call(call: Execution, result: Result, layers: Sequence[Layer]) -> Writ
     if any(map(own_methods, parts)) or any(map(foreign_in, kinds)) or functions.foreign:
         return None
     try:
-        (text, scope), again = (recorded(call, layers, np.random.default_rng(seed)) for seed in (0, 1))
-        if not _same((text, scope), again):
+        (text, scope, threads), again = (recorded(call, layers, np.random.default_rng(seed)) for seed in (0, 1))
+        if not _same((text, scope, threads), again):
             return None
         exec(compile(text, "<call>", "exec"), scope)
-        written = WrittenCall(scope["run"], call, layers, functions)
+        written = WrittenCall(scope["run"], call, layers, functions, threads)
         with written.context:
             found = written.run(*arrays_of(call.x, call.y, written.places), *drawn_in(plan))
     except Exception:  # whatever a form, or NumPy, says of arrays that write down what is done
         return None
     return written if _same(found[:4], (result.loss, result.output, result.gradient, [*result.values])) else None
+
+
+def _treated() -> list[str]:
+    """Return with what the names begin of those errors of arithmetic that are not ignored."""
+    return [name for name, how in np.geterr().items() if how != "ignore"]
 
 
 def _jacobians(call: Execution) -> set[type]:

@@ -13,6 +13,7 @@ from gbackprop.array import Array
 from gbackprop.base.recording.tape import mapped
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.state import digests_of
+from gbackprop.engine.calls.faster import Faster, may_take_threads
 from gbackprop.engine.calls.reused import TAKE, in_arena, taken
 from gbackprop.engine.calls.shorter import Squares, without_repeats
 from gbackprop.engine.calls.statements import ERRORS, CannotWriteError, Statements, is_written
@@ -64,8 +65,11 @@ def _each(value: Any, change: Callable[[Array], Any]) -> Any:
     return change(value) if isinstance(value, np.ndarray) else mapped(lambda part: _each(part, change), value)
 
 
-def recorded(call: Execution, layers: Sequence[Layer], rng: np.random.Generator) -> tuple[str, dict[str, Any]]:
-    """Run a call with numbers that are made up; return the text of a function, and what it refers to."""
+def recorded(call: Execution, layers: Sequence[Layer], rng: np.random.Generator) -> tuple[str, dict[str, Any], bool]:
+    """Run a call with numbers that are made up.
+
+    Return the text of a function, what it refers to, and whether BLAS may compute its products in several threads.
+    """
     plan, writer, classes = call.plan, Statements(Written), call.plan.output_shape[0]
     arrays = [*arrays_of(call.x, call.y, places_of(layers)), *drawn_in(plan)]
     most = [int(call.x.max()) + 1 if call.x.dtype.kind in "iu" else classes, *[classes] * (len(arrays) - 1)]
@@ -89,10 +93,10 @@ def recorded(call: Execution, layers: Sequence[Layer], rng: np.random.Generator)
     squares = Squares(lines, [each.named for each in floats], [each.named for each in looked])
     found = f"{found[:-1]}{', '.join(squares.names)}, )"
     names = [each.name for each in results] + squares.names
-    lines = [*in_arena(squares.lines, memory)]
+    lines = Faster([*in_arena(squares.lines, memory)], writer, names).lines
     writer.names[taken] = TAKE
     arguments = [each.name for each in given] + [f"{TAKE}={TAKE}"] * any(line.function is taken for line in lines)
-    return writer.function(arguments, found, names, lines), writer.scope
+    return writer.function(arguments, found, names, lines), writer.scope, may_take_threads(lines)
 
 
 def _made_up(array: Array, classes: int, rng: np.random.Generator) -> Array:
