@@ -34,7 +34,6 @@ from gbackprop.calculus.state import changed_class
 from gbackprop.engine.blocks import Cut
 from gbackprop.engine.calls.call import AFTER, WrittenCall, write_call
 from gbackprop.engine.calls.recorded import READ
-from gbackprop.engine.finite import warn_not_finite
 from gbackprop.engine.registry import NetworkForms
 from gbackprop.engine.sweep import Execution
 from gbackprop.losses.base import Loss
@@ -100,10 +99,7 @@ class Prepared:
                 check_shape(name, value, shape)
         plan = self.plan(*parts).with_batch(x, y, rng)
         result = run(x, y, loss, quantities, plan) if run is not None else None
-        if result is None:
-            return plan
-        warn_not_finite(plan, result, stacklevel=4)
-        return result
+        return plan if result is None else result
 
     def plan(self, network: Layer, loss: Loss, quantities: Sequence[Quantity]) -> Plan:
         """Return the plan of a call, without its batch."""

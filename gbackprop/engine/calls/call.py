@@ -100,8 +100,6 @@ class WrittenCall:
         if errors and any(kind.startswith(name) for kind in errors for name in _treated()):
             return None  # it is done again, and its errors are treated as the caller asks
         result = self._result(found, loss, quantities)
-        if plan is not None:
-            return result
         squares = sum(map(float, found[4:]), abs(float(result.loss)))
         return result if squares < self.limit or (all_finite(x, *arrays[2:]) and is_finite(result)) else None
 
