@@ -32,8 +32,8 @@ from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.signals import MonteCarlo
 from gbackprop.calculus.state import changed_class
 from gbackprop.engine.blocks import Cut
-from gbackprop.engine.calls.call import AFTER, WrittenCall, write_call
-from gbackprop.engine.calls.recorded import READ
+from gbackprop.engine.calls.call import AFTER, Parts, WrittenCall, write_call
+from gbackprop.engine.calls.recorded import READ, drawn_in
 from gbackprop.engine.registry import NetworkForms
 from gbackprop.engine.sweep import Execution
 from gbackprop.losses.base import Loss
@@ -46,9 +46,6 @@ MOST = 16
 
 Options = tuple[Any, ...]
 """`training`, the registry of forms, which is compared by identity, the names of `wrt`, and the four of `Limits`."""
-
-Parts = tuple[Layer, Loss, Sequence[Quantity]]
-"""Network, loss and quantities."""
 
 _LIMITS = {type(None), int, str}
 
@@ -86,10 +83,10 @@ class Prepared:
 
     def again(self, parts: Parts, batch: tuple[Array, Array, Any], written: bool) -> Result | Plan:
         """Return the result of a call that is written down, if it may be; else its plan. A batch is x, y and rng."""
-        (_, loss, quantities), (x, y, rng) = parts, batch
-        run = self.written if written else None
-        if run is not None and (rng is None or (type(rng) is int and rng >= 0)):
-            result = run(x, y, loss, quantities)
+        (x, y, rng), run = batch, self.written if written else None
+        if run is not None and run.plain and (rng is None or (type(rng) is int and rng >= 0)):
+            drawn = drawn_in(*self.plan(*parts).draw(len(x), rng)) if run.draws else ()
+            result = run(parts, x, y, drawn)
             if result is not None:
                 return result
         check_batch(x)
@@ -98,7 +95,7 @@ class Prepared:
             if value.__class__ is not np.ndarray or value.shape != shape:  # small calls count function calls
                 check_shape(name, value, shape)
         plan = self.plan(*parts).with_batch(x, y, rng)
-        result = run(x, y, loss, quantities, plan) if run is not None else None
+        result = run(parts, x, y, drawn_in(plan.noise, plan.mc_noise), plan) if run is not None else None
         return plan if result is None else result
 
     def plan(self, network: Layer, loss: Loss, quantities: Sequence[Quantity]) -> Plan:

@@ -95,9 +95,6 @@ class Plan(Meeting):
         """Check the numbers of parameters, `x`, `y` and given targets; return the plan with all draws and with R.
 
         At the `first` batch, check also that each layer can give what is asked for.
-
-        Random numbers are drawn for the whole batch: blocks take rows of them and do not change the draw. Each use has
-        its own random stream, seeded by its purpose: further quantities do not change the draws of others.
         """
         leaves, loss, batch_shape = self.leaves, self.loss, (x.shape[0], *self.leaves[-1].output_shape)
         like = x if self.floats else check_input(leaves, x)
@@ -121,21 +118,31 @@ class Plan(Meeting):
                     check_draws(quantity, loss, signal.mc_samples, batch_shape)
         if AVERAGE in self.signals:
             check_average(self.swept, like)
-        drawn = [signal for signal in self.signals if isinstance(signal, MonteCarlo) and signal.targets is None]
-        noise, mc_noise = [None] * len(leaves), {}
-        if self.training or drawn or not (rng is None or (type(rng) is int and rng >= 0)):
-            # a Generator advances equally for all quantities; an int has no state
-            entropy = generator(rng).integers(2**32, size=4).tolist()
-            masks = np.random.default_rng([*entropy, 0]) if self.training else None
-            noise = [None if masks is None else noise_of(leaf, batch_shape[0], masks) for leaf in leaves]
-            for signal in drawn:
-                source = np.random.default_rng([*entropy, signal.mc_samples])
-                mc_noise[signal] = loss.noise(batch_shape, signal.mc_samples, source)
+        noise, mc_noise = self.draw(x.shape[0], rng)
         new = object.__new__(Plan)  # dataclasses.replace takes longer than a small sweep
         n, known = x.shape[0], self.scale
         scale = Scale(n, loss.factor(n, y), FLOAT_NAMES[like.dtype], known.rows, known.meets)
         new.__dict__.update(self.__dict__, noise=noise, mc_noise=mc_noise, scale=scale)
         return new
+
+    def draw(self, n: int, rng: int | np.random.Generator | None) -> tuple[list[Any], dict[Signal, np.ndarray]]:
+        """Return the random numbers of N samples: `noise` and `mc_noise`.
+
+        They are drawn for the whole batch: blocks take rows of them and do not change the draw. Each use has its own
+        random stream, seeded by its purpose: further quantities do not change the draws of others.
+        """
+        drawn = [signal for signal in self.signals if isinstance(signal, MonteCarlo) and signal.targets is None]
+        noise: list[Any] = [None] * len(self.leaves)
+        mc_noise: dict[Signal, np.ndarray] = {}
+        if self.training or drawn or not (rng is None or (type(rng) is int and rng >= 0)):
+            # a Generator advances equally for all quantities; an int has no state
+            entropy = generator(rng).integers(2**32, size=4).tolist()
+            masks = np.random.default_rng([*entropy, 0]) if self.training else None
+            noise = [None if masks is None else noise_of(leaf, n, masks) for leaf in self.leaves]
+            for signal in drawn:
+                source = np.random.default_rng([*entropy, signal.mc_samples])
+                mc_noise[signal] = self.loss.noise((n, *self.leaves[-1].output_shape), signal.mc_samples, source)
+        return noise, mc_noise
 
     def reaches(self, source: int) -> bool:
         """Return whether the sweep visits the layer at a position."""

@@ -270,6 +270,8 @@ def test_a_product_beyond_the_range_is_noticed(ran):
     for _ in range(2):
         with np.errstate(over="ignore"), pytest.warns(NotFiniteWarning, match=r"gradient of 0\.weight"):
             gb.backward(network, losses.MSELoss(), x, np.zeros((1, 3), "float32"))
+    assert not ran
+    gb.backward(network, losses.MSELoss(), np.ones_like(x), np.zeros((1, 3), "float32"))
     assert len(ran) == 1
 
 
@@ -757,7 +759,8 @@ def test_a_warning_is_of_the_line_that_calls(ran):
         with np.errstate(over="ignore"), pytest.warns(NotFiniteWarning) as caught:
             gb.backward(network, losses.MSELoss(), x, np.zeros((1, 3), "float32"))
         assert {each.filename for each in caught} == {__file__}
-    assert len(ran) == 2
+        gb.backward(network, losses.MSELoss(), np.ones_like(x), np.zeros((1, 3), "float32"))
+    assert len(ran) == 3
 
 
 def test_layers_inside_a_loss_may_change(ran):

@@ -31,6 +31,10 @@ AFTER = 8
 """The number of equal calls after which one is written down: that takes as long as some forty calls."""
 
 
+Parts = tuple[Layer, Loss, Sequence[Quantity]]
+"""Network, loss and quantities."""
+
+
 class WrittenCall:
     """A call as a function of its arrays.
 
@@ -43,8 +47,10 @@ class WrittenCall:
     kinds : list of (type, shape, strides, dtype)
         Of x, y, each array of the layers, and random numbers.
     plain : bool
-        Whether a call needs no plan: nothing is drawn, x is of floats, and all that can be wrong in arrays of these
-        kinds is that x or a parameter is not finite, or that the loss refuses y.
+        Whether a call needs no batch in its plan: x is of floats, and all that can be wrong in arrays of these kinds is
+        that x or a parameter is not finite, or that the loss refuses y.
+    draws : bool
+        Whether it takes random numbers.
     classes : dict
         The classes of the Jacobians, with their attributes.
     used : Functions
@@ -56,28 +62,27 @@ class WrittenCall:
     ) -> None:
         plan, self.run, self.places, self.used = call.plan, run, places_of(layers), used
         self.takes = run.__defaults__ is not None
-        drawn = drawn_in(plan)
+        drawn = drawn_in(plan.noise, plan.mc_noise)
         arrays = [*arrays_of(call.x, call.y, self.places), *drawn]
         self.kinds, self.scale = [(type(a), a.shape, a.strides, a.dtype) for a in arrays], plan.scale
-        self.plain, self.shape = plan.floats and plan.wrt is None and not drawn, (len(call.x), *plan.output_shape)
+        self.plain, self.draws = plan.floats and plan.wrt is None, bool(drawn)
+        self.shape = len(call.x), *plan.output_shape
         self.where = f"y of {type(plan.loss).__name__}({plan.loss.reduction!r})"
         self.context = one_blas_thread() if threads and call.cut.small else NO_CONTEXT
         self.limit = float(np.finfo(plan.scale.dtype).max) / 8 if self._notices(arrays) else 0.0
         self.classes = {kind: dict(vars(kind)) for kind in _jacobians(call)}
 
     def __call__(
-        self, x: Array, y: Array, loss: Loss, quantities: Sequence[Quantity], plan: Plan | None = None
+        self, parts: Parts, x: Array, y: Array, drawn: Sequence[Array] = (), plan: Plan | None = None
     ) -> Result | None:
-        """Return the result of a call; None where its arrays are of other kinds.
+        """Return the result of a call with random numbers; None where its arrays are of other kinds.
 
-        Where there is a plan with this batch, all arguments are checked, and random numbers are drawn. Without, the
-        numbers are checked here, if the call is `plain`; None where it is not, or where a number is not finite, so that
-        a plan says which.
+        Where there is a plan with this batch, all arguments are checked. Without, for a call that is `plain`, the
+        numbers are checked here; None where one is not finite, so that a plan says which.
         """
+        _, loss, quantities = parts
         try:
-            arrays = arrays_of(x, y, self.places)
-            if plan is not None:
-                arrays += drawn_in(plan)
+            arrays = [*arrays_of(x, y, self.places), *drawn]
             if [(type(a), a.shape, a.strides, a.dtype) for a in arrays] != self.kinds:
                 return None
         except (AttributeError, KeyError):  # what is no array, or not there any more
@@ -85,8 +90,6 @@ class WrittenCall:
         if changed_class(self.classes) or self.used.changed():
             return None
         if plan is None:
-            if not self.plain:
-                return None
             try:
                 loss.check_values(self.where, y, self.shape, x)  # their kinds are those that were checked before
             except (TypeError, ValueError):  # x or a parameter may be wrong, too, and comes first
@@ -147,7 +150,7 @@ def write_call(call: Execution, result: Result, layers: Sequence[Layer]) -> Writ
         exec(compile(text, "<call>", "exec"), scope)
         written = WrittenCall(scope["run"], call, layers, functions, threads)
         with written.context:
-            found = written.run(*arrays_of(call.x, call.y, written.places), *drawn_in(plan))
+            found = written.run(*arrays_of(call.x, call.y, written.places), *drawn_in(plan.noise, plan.mc_noise))
     except Exception:  # whatever a form, or NumPy, says of arrays that write down what is done
         return None
     return written if _same(found[:4], (result.loss, result.output, result.gradient, [*result.values])) else None
