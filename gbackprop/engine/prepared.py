@@ -60,6 +60,7 @@ class Prepared:
     cut: Cut
     known: NetworkForms
     layers: list[tuple[Layer | None, dict[str, Any]]]  # attributes of layers and containers; the network itself is None
+    orders: list[tuple[Layer | None, str, list[Any]]]  # the keys of dicts among these, such as children
     others: list[dict[str, Any]]  # attributes of the loss and of each quantity
     kinds: dict[type, dict[str, Any]]  # the classes of all these, with their attributes
     processors: int  # 0 where the blocks do not depend on their number
@@ -71,6 +72,9 @@ class Prepared:
         try:
             for layer, attributes in self.layers:
                 if (network if layer is None else layer).__dict__ != attributes:
+                    return False
+            for layer, name, keys in self.orders:  # two dicts are equal in any order
+                if [*getattr(network if layer is None else layer, name)] != keys:
                     return False
             for part, attributes in zip((loss, *quantities), self.others, strict=True):
                 if part.__dict__ != attributes:
@@ -153,6 +157,8 @@ class Calls:
         fields = {**plan.__dict__, "flow": plan.flow, "noise": [], "mc_noise": {}}
         for name in ("network", "loss", "needs"):
             del fields[name]
+        known = [(None if layer is network else layer, layer.__dict__) for layer in layers]
+        dicts = [(layer, name, value) for layer, values in known for name, value in values.items() if name not in READ]
         classes = {kind for part in parts for kind in type(part).__mro__}
         whole = len(cut.samples) == 1 and cut.threads == 1
         prepared = Prepared(
@@ -161,7 +167,8 @@ class Calls:
             shapes_of(plan.leaves),
             cut,
             run.known,
-            [(None if layer is network else layer, _copied(layer.__dict__)) for layer in layers],
+            [(layer, _copied(values)) for layer, values in known],
+            [(layer, name, [*value]) for layer, name, value in dicts if isinstance(value, dict)],
             [_copied(part.__dict__) for part in (loss, *quantities)],
             {kind: dict(kind.__dict__) for kind in classes if is_shipped(kind)},
             0 if whole else cpu_count(),

@@ -202,6 +202,19 @@ def test_a_change_within_an_inner_container_ends_it(calls, inside):
     assert calls.found == 0
 
 
+@pytest.mark.parametrize("times", [1, 9])
+@pytest.mark.parametrize("kind", [gb.Sequential, gb.Residual, gb.Concatenate])
+def test_another_order_of_children_ends_it(calls, kind, times):
+    """Layers are computed, and outputs joined, in the order of the children."""
+    inner = kind(layers.Linear(36, 36), layers.Tanh())
+    network = common.chain(layers.Flatten(), inner)
+    before = [gb.backward(network, CE, X, Y) for _ in range(times)]
+    inner.children["0"] = inner.children.pop("0")
+    after = gb.backward(network, CE, X, Y)
+    assert same(after, anew(network, CE, X, Y))
+    assert not np.array_equal(after.output, before[-1].output)
+
+
 @pytest.mark.parametrize("assigned", ["layers", "children"])
 def test_a_change_within_a_container_that_was_assigned_ends_it(calls, assigned):
     network, inner = chain(), gb.Sequential(layers.Tanh())
