@@ -111,7 +111,7 @@ def asarray(x: Any, device: str = "cpu", dtype: Any = None) -> Array:
     if device == "cpu":
         return np.asarray(x.get() if type(x) is not np.ndarray and _is_cupy(x) else x, dtype=dtype)
     cupy = cupy_with_gpu(device)
-    with cupy.cuda.Device(_device_index(device)):
+    with cupy.cuda.Device(device_index(device)):
         return cupy.asarray(x, dtype=dtype)
 
 
@@ -131,7 +131,8 @@ def check_device(device: str) -> None:
         cupy_with_gpu(device)
 
 
-def _device_index(device: str) -> int:
+def device_index(device: str) -> int:
+    """Return the number of a GPU from the name of its device."""
     kind, colon, index = device.partition(":") if isinstance(device, str) else ("", "", "")
     if kind != "cuda" or (colon and not index.isdigit()):
         raise ValueError(f"device: expected 'cpu', 'cuda' or 'cuda:0', 'cuda:1', …, got {device!r}")
@@ -140,7 +141,7 @@ def _device_index(device: str) -> int:
 
 def cupy_with_gpu(device: str) -> ModuleType:
     """Return CuPy after checking that the GPU can be used; the errors are those of `asarray`."""
-    index = _device_index(device)
+    index = device_index(device)
     try:
         import cupy
     except ImportError as error:
@@ -159,20 +160,6 @@ def cupy_with_gpu(device: str) -> ModuleType:
     if index >= count:
         raise RuntimeError(f"device {device!r}: there are {count} GPUs here, numbered from 0")
     return cupy
-
-
-def available_memory(device: str) -> int:
-    """Return the bytes that can still be allocated on a device, as far as the system reports them."""
-    if device != "cpu":
-        cupy = cupy_with_gpu(device)
-        with cupy.cuda.Device(_device_index(device)):
-            return int(cupy.cuda.runtime.memGetInfo()[0] + cupy.get_default_memory_pool().free_bytes())
-    try:
-        with open("/proc/meminfo") as lines:
-            fields = dict(line.split(":") for line in lines)
-        return int(fields["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):  # not Linux: the limit is unknown
-        return sys.maxsize
 
 
 def all_finite(*arrays: Array) -> bool:
@@ -199,9 +186,8 @@ def all_finite(*arrays: Array) -> bool:
 def bounds(x: Array) -> tuple[Any, ...]:
     """Return the smallest and the largest number as Python numbers; the host waits for a GPU once."""
     if type(x) is np.ndarray or not _is_cupy(x):
-        if x.size == 1:
-            return x.item(), x.item()
-        return np.minimum.reduce(x, axis=None).item(), np.maximum.reduce(x, axis=None).item()
+        low, high = (x, x) if x.size == 1 else (np.minimum.reduce(x, axis=None), np.maximum.reduce(x, axis=None))
+        return low.item(), high.item()
     with on_device_of(x):
         return tuple(asnumpy(array_module(x).stack([x.min(), x.max()])).tolist())
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from gbackprop.array import Array, available_memory, device_of
+from gbackprop.array import Array, cupy_with_gpu, device_index, device_of
 from gbackprop.base.errors import TooLargeError
 
 MANY_DRAWS = 2**24
@@ -17,6 +18,20 @@ MANY_DRAWS = 2**24
 KFRA_COPIES = 7
 """Largest number of [D, D] matrices that KFRA's largest step needs at once, as measured: Ḡ, Ḡ J, its transpose, Jᵀ Ḡ J,
 and temporary arrays of a layer's product."""
+
+
+def available_memory(device: str) -> int:
+    """Return the bytes that can still be allocated on a device, as far as the system reports them."""
+    if device != "cpu":
+        cupy = cupy_with_gpu(device)
+        with cupy.cuda.Device(device_index(device)):
+            return int(cupy.cuda.runtime.memGetInfo()[0] + cupy.get_default_memory_pool().free_bytes())
+    try:
+        with open("/proc/meminfo") as lines:
+            fields = dict(line.split(":") for line in lines)
+        return int(fields["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):  # not Linux: the limit is unknown
+        return sys.maxsize
 
 
 def size(nbytes: float) -> str:

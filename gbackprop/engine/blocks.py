@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from gbackprop.array import Array, available_memory, device_of, is_array
+from gbackprop.array import Array, device_of, is_array
 from gbackprop.base.errors import TooLargeError
-from gbackprop.base.memory import size
+from gbackprop.base.memory import available_memory, size
 from gbackprop.base.threads import blas_controller, cpu_count
 from gbackprop.calculus.gram import Pairs
 from gbackprop.calculus.jacobian import REDUCTIONS

@@ -89,7 +89,7 @@ class Prepared:
         """Return the result of a call that is written down, if it may be; else its plan. A batch is x, y and rng."""
         (x, y, rng), run = batch, self.written if written else None
         if run is not None and run.plain and (rng is None or (type(rng) is int and rng >= 0)):
-            drawn = drawn_in(*self.plan(*parts).draw(len(x), rng)) if run.draws else ()
+            drawn = drawn_in(self.plan(*parts).draw(run.shape, rng)) if run.draws else ()
             result = run(parts, x, y, drawn)
             if result is not None:
                 return result
@@ -99,7 +99,7 @@ class Prepared:
             if value.__class__ is not np.ndarray or value.shape != shape:  # small calls count function calls
                 check_shape(name, value, shape)
         plan = self.plan(*parts).with_batch(x, y, rng)
-        result = run(parts, x, y, drawn_in(plan.noise, plan.mc_noise), plan) if run is not None else None
+        result = run(parts, x, y, drawn_in(vars(plan)), plan) if run is not None else None
         return plan if result is None else result
 
     def plan(self, network: Layer, loss: Loss, quantities: Sequence[Quantity]) -> Plan:

@@ -10,9 +10,9 @@ from typing import Any
 
 from scipy.sparse.linalg import LinearOperator
 
-from gbackprop.array import Array, array_module, available_memory, device_of, on_device_of
+from gbackprop.array import Array, array_module, device_of, on_device_of
 from gbackprop.base.errors import TooLargeError, UnsupportedError
-from gbackprop.base.memory import size
+from gbackprop.base.memory import available_memory, size
 from gbackprop.calculus.layer import Layer
 from gbackprop.engine.memory import result_like
 from gbackprop.losses import MSELoss

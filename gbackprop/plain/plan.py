@@ -16,7 +16,7 @@ from gbackprop.base.errors import UnsupportedError
 from gbackprop.base.memory import MANY_DRAWS, check_average, check_draws
 from gbackprop.calculus.inputs import check_input, noise_of
 from gbackprop.calculus.jacobian import REDUCTIONS
-from gbackprop.calculus.layer import INPUT, Layer, Leaf, Nodes, leaves_of
+from gbackprop.calculus.layer import INPUT, Layer, Leaf, Nodes, Shape, leaves_of
 from gbackprop.calculus.signals import AVERAGE, GRADIENT, RESIDUAL, SAMPLES, MonteCarlo, Signal
 from gbackprop.calculus.wrt import InputRows, Names, X, check_names, every_value, names_of, placed
 from gbackprop.losses.base import Loss
@@ -118,15 +118,14 @@ class Plan(Meeting):
                     check_draws(quantity, loss, signal.mc_samples, batch_shape)
         if AVERAGE in self.signals:
             check_average(self.swept, like)
-        noise, mc_noise = self.draw(x.shape[0], rng)
         new = object.__new__(Plan)  # dataclasses.replace takes longer than a small sweep
         n, known = x.shape[0], self.scale
         scale = Scale(n, loss.factor(n, y), FLOAT_NAMES[like.dtype], known.rows, known.meets)
-        new.__dict__.update(self.__dict__, noise=noise, mc_noise=mc_noise, scale=scale)
+        new.__dict__.update(self.__dict__, **self.draw(batch_shape, rng), scale=scale)
         return new
 
-    def draw(self, n: int, rng: int | np.random.Generator | None) -> tuple[list[Any], dict[Signal, np.ndarray]]:
-        """Return the random numbers of N samples: `noise` and `mc_noise`.
+    def draw(self, batch_shape: Shape, rng: int | np.random.Generator | None) -> dict[str, Any]:
+        """Return the random numbers of a batch: `noise` and `mc_noise`.
 
         They are drawn for the whole batch: blocks take rows of them and do not change the draw. Each use has its own
         random stream, seeded by its purpose: further quantities do not change the draws of others.
@@ -137,12 +136,13 @@ class Plan(Meeting):
         if self.training or drawn or not (rng is None or (type(rng) is int and rng >= 0)):
             # a Generator advances equally for all quantities; an int has no state
             entropy = generator(rng).integers(2**32, size=4).tolist()
-            masks = np.random.default_rng([*entropy, 0]) if self.training else None
-            noise = [None if masks is None else noise_of(leaf, n, masks) for leaf in self.leaves]
+            if self.training:
+                masks = np.random.default_rng([*entropy, 0])
+                noise = [noise_of(leaf, batch_shape[0], masks) for leaf in self.leaves]
             for signal in drawn:
                 source = np.random.default_rng([*entropy, signal.mc_samples])
-                mc_noise[signal] = self.loss.noise((n, *self.leaves[-1].output_shape), signal.mc_samples, source)
-        return noise, mc_noise
+                mc_noise[signal] = self.loss.noise(batch_shape, signal.mc_samples, source)
+        return {"noise": noise, "mc_noise": mc_noise}
 
     def reaches(self, source: int) -> bool:
         """Return whether the sweep visits the layer at a position."""
@@ -204,7 +204,7 @@ def plan_of(
     swept, parameters = [leaf for leaf in leaves if leaf.swept], list(dict.fromkeys(used))
     todo = extracted(statistics, parameters, own) if own else dict.fromkeys(parameters, statistics)
     follow = all(leaf.sources == (leaf.position - 1,) for leaf in leaves)
-    chain = follow and len(parameters) == len(used) and meeting is None
+    chain = follow and parameters == used and meeting is None
     floats = x.dtype.kind == "f" and all(leaf.layer.takes != "integers" for leaf in leaves)
     return Plan(
         network, loss, parameters, leaves, needs, statistics, todo, signals, swept, chain, floats, training, wrt,

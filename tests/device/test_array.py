@@ -10,6 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 import gbackprop as gb
 from gbackprop import array
+from gbackprop.base import memory
 from gbackprop.engine import scratch
 
 # ------------------------------------------------------------------------------------------------------- finite numbers
@@ -80,4 +81,4 @@ def test_unknown_devices(device):
 
 
 def test_available_memory_of_the_host_is_plausible():
-    assert array.available_memory("cpu") > 2**20
+    assert memory.available_memory("cpu") > 2**20

@@ -15,6 +15,7 @@ from refusals import refuse
 import gbackprop as gb
 from gbackprop import array, layers, losses, optim
 from gbackprop import quantities as q
+from gbackprop.base import memory
 from gbackprop.engine import estimate
 from gbackprop.engine.forms import FORMS
 from gbackprop.plain.plan import make_plan
@@ -208,7 +209,7 @@ def test_the_host_says_the_same(monkeypatch):
 def test_available_memory_counts_what_the_pool_keeps(double, monkeypatch):
     monkeypatch.setattr(double, "get_default_memory_pool", lambda: types.SimpleNamespace(free_bytes=lambda: 500))
     ledger.limit = ledger.used + 1000
-    assert array.available_memory("cuda") == 1500
+    assert memory.available_memory("cuda") == 1500
 
 
 # --------------------------------------------------------------------------------------------------------------- TF32

@@ -62,7 +62,7 @@ class WrittenCall:
     ) -> None:
         plan, self.run, self.places, self.used = call.plan, run, places_of(layers), used
         self.takes = run.__defaults__ is not None
-        drawn = drawn_in(plan.noise, plan.mc_noise)
+        drawn = drawn_in(vars(plan))
         arrays = [*arrays_of(call.x, call.y, self.places), *drawn]
         self.kinds, self.scale = [(type(a), a.shape, a.strides, a.dtype) for a in arrays], plan.scale
         self.plain, self.draws = plan.floats and plan.wrt is None, bool(drawn)
@@ -150,7 +150,7 @@ def write_call(call: Execution, result: Result, layers: Sequence[Layer]) -> Writ
         exec(compile(text, "<call>", "exec"), scope)
         written = WrittenCall(scope["run"], call, layers, functions, threads)
         with written.context:
-            found = written.run(*arrays_of(call.x, call.y, written.places), *drawn_in(plan.noise, plan.mc_noise))
+            found = written.run(*arrays_of(call.x, call.y, written.places), *drawn_in(vars(plan)))
     except Exception:  # whatever a form, or NumPy, says of arrays that write down what is done
         return None
     return written if _same(found[:4], (result.loss, result.output, result.gradient, [*result.values])) else None

@@ -52,10 +52,10 @@ def arrays_of(x: Array, y: Array, places: Places) -> list[Array]:
     return [x, y, *state]
 
 
-def drawn_in(*noise: Any) -> list[Array]:
-    """Return the arrays of a call's random numbers, `noise` and `mc_noise`."""
+def drawn_in(draws: dict[str, Any]) -> list[Array]:
+    """Return the arrays of a call's random numbers, `noise` and `mc_noise`, among its attributes."""
     found: list[Array] = []
-    _each([*noise], found.append)
+    _each([draws["noise"], draws["mc_noise"]], found.append)
     return found
 
 
@@ -70,7 +70,7 @@ def recorded(call: Execution, layers: Sequence[Layer], rng: np.random.Generator)
     Return the text of a function, what it refers to, and whether BLAS may compute its products in several threads.
     """
     plan, writer, classes = call.plan, Statements(Written), call.plan.output_shape[0]
-    arrays = [*arrays_of(call.x, call.y, places_of(layers)), *drawn_in(plan.noise, plan.mc_noise)]
+    arrays = [*arrays_of(call.x, call.y, places_of(layers)), *drawn_in(vars(plan))]
     most = [int(call.x.max()) + 1 if call.x.dtype.kind in "iu" else classes, *[classes] * (len(arrays) - 1)]
     given = [writer.array(_made_up(*each, rng), f"a{i}") for i, each in enumerate(zip(arrays, most, strict=True))]
     x, y, *others = given
