@@ -302,7 +302,7 @@ def _first(network: Container, x: torch.Tensor, names: Any) -> str:
     return ""
 
 
-def _run_whole(wholes: dict[str, WholeModule], x: Any, mask: Any, path: str, entry: str, shape: Any, dtype: Any) -> Any:
+def _run_whole(wholes: dict[str, WholeModule], x: Any, mask: Any, path: str, entry: str, *others: Any) -> Any:
     """Compute a module that is called as a whole."""
     if path not in wholes:  # dropout
         return x

@@ -14,17 +14,18 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from gbackprop.base.errors import UnsupportedError
 
 LIBRARY = torch.library.Library("gbackprop", "DEF")
-LIBRARY.define("whole(Tensor x, Tensor? mask, str path, str entry, SymInt[] shape, ScalarType dtype) -> Tensor")
+OF = "Tensor x, Tensor? mask, str path, str entry, SymInt[] shape, ScalarType dtype, int number=0"
+LIBRARY.define(f"whole({OF}) -> Tensor")
 
 
 @torch.library.impl(LIBRARY, "whole", "CompositeExplicitAutograd")
-def _whole(x: Any, mask: Any, path: str, entry: str, shape: Any, dtype: Any) -> torch.Tensor:
+def _whole(x: Any, mask: Any, path: str, entry: str, shape: Any, dtype: Any, number: int = 0) -> torch.Tensor:
     return x.new_empty(shape, dtype=dtype)
 
 
-def whole(x: Any, mask: Any, path: str, entry: str, shape: Any, dtype: Any) -> torch.Tensor:
-    """FunctionCall a module, or torch's dropout, that remains one call in what is captured; give one of its outputs."""
-    return torch.ops.gbackprop.whole(x, mask, path, entry, list(shape), dtype)
+def whole(x: Any, mask: Any, path: str, entry: str, shape: Any, dtype: Any, number: int = 0) -> torch.Tensor:
+    """Make a call, the number-th of a module, or of torch's dropout, that remains one; give one of its outputs."""
+    return torch.ops.gbackprop.whole(x, mask, path, entry, list(shape), dtype, number)
 
 
 def columns(x: torch.Tensor, start: int, shape: Any, dtype: torch.dtype, key: str) -> torch.Tensor:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import torch
@@ -125,16 +126,17 @@ class WholeModule:
     path: str
     module: torch.nn.Module
     layer: Layer
-    calls: dict[Any, tuple[bool, str]]  # whether it is causal, and the node; by what it takes
+    calls: dict[int, tuple[bool, str]] = field(default_factory=dict)  # whether it is causal, and the node; by number
+    numbers: Iterator[int] = field(default_factory=count)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute as the module does, if it is called as a layer is; a part of a graph that is captured."""
-        x, mask = self._input(*args, **kwargs)
+        (x, mask), number = self._input(*args, **kwargs), next(self.numbers)
         if x is None:
             return type(self.module).forward(self.module, *args, **kwargs)
 
         def one(entry: str = "", shape: Any = None) -> torch.Tensor:
-            return whole(x, mask, self.path, entry, shape or self._shape(x), self._dtype(x))
+            return whole(x, mask, self.path, entry, shape or self._shape(x), self._dtype(x), number)
 
         kind = type(self.module)
         if isinstance(self.module, tuple(RECURRENT)):
@@ -201,7 +203,7 @@ def wholes_of(module: torch.nn.Module, without: set[str]) -> dict[str, WholeModu
         if any(id(value) in several for value in part.parameters()):
             continue
         try:
-            found[path] = WholeModule(path, part, converted(part), {})
+            found[path] = WholeModule(path, part, converted(part))
         except UnsupportedError:
             continue
     return found
@@ -213,7 +215,7 @@ def called(assembly: Any, call: Any, of: WholeModule, x: Place, entry: str) -> A
     causal = None if mask is not None and not isinstance(mask, Fixed) else mask is not None and is_causal(mask, x)
     if causal is None or x.layout.axis is None:
         return None
-    key = x.name, None if mask is None else mask.name
+    key = call.given["number"]
     if key not in of.calls:
         if of.calls and next(iter(of.calls.values()))[0] != causal:
             return None

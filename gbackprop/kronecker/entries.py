@@ -29,13 +29,17 @@ class Entries:
         return self.groups * self.outputs * self.inputs
 
     def check(self, v: Array, name: str, other: Array) -> None:
-        """Check that v is finite, on the host alone, of shape (D,), (D, K) or the parameter's, and beside `other`."""
+        """Check that v is finite, on the host alone, of shape (D,), (D, K) or the parameter's, and beside `other`.
+
+        A parameter without inputs, such as that of a norm of two axes, may have any shape.
+        """
         check_array("v", v)
         check_same("v", v, name, other)
         d, rows = self.size, self.groups * (self.channels or self.outputs)
-        single = prod(v.shape) == d and v.shape[:1] in ((rows,), (d,))
+        single = prod(v.shape) == d and (self.inputs == 1 or v.shape[:1] in ((rows,), (d,)))
         if not single and (v.ndim != 2 or v.shape[0] != d):
-            raise ValueError(f"v: expected shape ({d},), ({d}, K) or ({rows}, …) with {d} entries, got {v.shape}")
+            lead = "" if self.inputs == 1 else f"{rows}, "
+            raise ValueError(f"v: expected shape ({d},), ({d}, K) or ({lead}…) with {d} entries, got {v.shape}")
         if device_of(v) == "cpu" and not all_finite(v):  # on a GPU a look at the numbers would wait for it
             raise ValueError("v: expected finite numbers, got NaN or infinity")
 

@@ -78,7 +78,8 @@ class KFAC(Factors, Sampled):
     ------
     TypeError, ValueError
         If an argument is none of these, or as for `DiagGGNMC`. At the call, UnsupportedError with `joint_bias` for a
-        weight without a bias of its own, with groups, or of a transposed convolution.
+        weight without a bias in its layer, as in recurrent ones, with groups, or of a transposed convolution, and for
+        names of a traced function that do not end in weight and bias alike.
 
     Source: Martens & Grosse 2015; paper, appendix A.2 (quantities of the GGN); Eschenhagen et al. 2023
     (expand, reduce).

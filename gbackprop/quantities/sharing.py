@@ -167,15 +167,17 @@ def lacks_joint(leaf: Leaf, uses: Mapping[str, int] | None) -> str | None:
     """Return the reason why a layer's weight and bias are no matrix [O, I + 1], or None: see `Viewed.lacks`."""
     jacobians = jacobians_of_zeros(leaf)
     for key, name in leaf.parameters.items():
-        outer, bias = outer_of(jacobians[key]), joined_bias(name)
+        outer, bias = outer_of(jacobians[key]), leaf.parameters.get(joined_bias(key))
         if outer is None:
             continue
         if not isinstance(jacobians[key], Outer):
             return f"the outputs of its {key} lie between the inputs, so that joint_bias has no column for the bias"
         if outer.groups > 1:
             return f"its {key} has {outer.groups} groups, so that joint_bias has no one matrix for the bias"
-        if bias not in leaf.parameters.values():
-            return f"its {key} has no bias {bias!r} beside it, or that is frozen, and joint_bias needs one"
+        if bias is None:
+            return f"its {key} has no bias in this layer, or that is frozen, and joint_bias needs one"
+        if bias != joined_bias(name):
+            return f"joint_bias needs names as a.weight and a.bias, or weight and bias, not {name} and {bias}"
         if uses and uses[name] != uses[bias]:
             return f"joint_bias needs a bias at the same places: it is used at {uses[bias]}, its {key} at {uses[name]}"
     return None

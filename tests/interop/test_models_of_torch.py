@@ -106,6 +106,13 @@ def test_a_call_on_a_modules_own_parameters_is_its_layer():
     assert squeezed["norm"] == repr(layers.BatchNorm2d(4))
 
 
+def test_two_calls_on_one_input_are_two_places_of_the_weight():
+    x = np.random.default_rng(0).standard_normal((6, 3))
+    network = from_torch(Doing(lambda m, x: m.fc(x) * torch.tanh(m.fc(x)), fc=nn.Linear(3, 2)).double(), x)
+    factors = gb.backward(network, losses.MSELoss(), x, np.zeros((6, 2)), q.KFLR())["kflr"]
+    np.testing.assert_allclose(factors["fc.weight"].A, 2 * x.T @ x / 6, rtol=1e-12)  # 1/N Σₙₜ u uᵀ, T = 2
+
+
 def test_a_product_of_matrices_is_a_layer_of_two_inputs_only_where_both_belong_to_a_sample():
     x = torch.rand(3, 2, 4, 4)
     assert "MatMul()" in made(Stacked(lambda m, x: x @ (m.weight * x)), x).values()

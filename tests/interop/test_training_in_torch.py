@@ -7,7 +7,7 @@ import pytest
 
 import gbackprop as gb
 from gbackprop import UnsupportedError, losses, optim
-from gbackprop.interop import from_torch
+from gbackprop.interop import from_torch, to_torch
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -160,6 +160,37 @@ def test_dropout_and_batch_norms_of_layers_are_those_of_training_mode(name):
     assert len(set(losses_found)) == (1 if name in ("no dropout", "batch norm") else 3)
     assert module.training
     assert all(torch.equal(before[key], value) for key, value in module.state_dict().items())
+
+
+TWICE = {
+    "dropout": lambda: Doing(lambda m, x: m.d(x) - m.d(x), d=nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))),
+    "dropout of a function": lambda: Doing(lambda m, x: F.dropout(x, 0.5, m.training) - F.dropout(x, 0.5, m.training)),
+    "states and outputs": lambda: Doing(lambda m, x: m.rnn(x)[1][-1][:, None] - m.rnn(x)[0][:, -1:],
+                                        rnn=nn.GRU(4, 4, 2, dropout=0.5, batch_first=True)),
+    "encoder": lambda: Doing(lambda m, x: m.e(x) - m.e(x), e=nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_two_calls_on_one_input_drop_other_numbers_in_training_mode(name):
+    torch.manual_seed(0)
+    module, x = TWICE[name]().double(), torch.randn(6, 5, 4, dtype=torch.float64)
+    network = from_torch(module, x)
+    outputs = [gb.backward(network, losses.MSELoss(), x.numpy(), network(x.numpy()), training=training, rng=0).output
+               for training in (False, True)]  # fmt: skip
+    assert abs(outputs[0]).max() < 1e-12
+    assert abs(outputs[1]).max() > 0.1
+
+
+def test_a_batch_norm_that_is_called_twice_on_one_input_takes_its_statistics_twice():
+    x = np.random.default_rng(0).standard_normal((6, 3)) + 2
+    module = Doing(lambda m, x: m.n(x) * torch.tanh(m.n(x)), n=nn.BatchNorm1d(3)).double()
+    networks = from_torch(module, x), from_torch(to_torch(from_torch(module, x)), x)
+    module.train()(torch.tensor(x))
+    for network in networks:
+        gb.backward(network, losses.MSELoss(), x, np.zeros((6, 3)), training=True)
+        for name, value in module.state_dict().items():
+            np.testing.assert_allclose(network.state_dict()[name], value.numpy(), rtol=1e-12, err_msg=name)
 
 
 class Decaying(nn.Module):

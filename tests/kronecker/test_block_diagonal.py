@@ -54,6 +54,18 @@ def test_a_result_of_a_sweep_and_its_gradient():
         np.testing.assert_allclose(step[name], result["kflr"][name].solve(gradient, 0.1), rtol=1e-9)
 
 
+def test_a_gradient_of_any_number_of_axes_is_taken_in_its_shape():
+    parts = layers.LayerNorm((2, 3)), layers.RMSNorm((2, 3)), layers.Flatten(), layers.Linear(6, 2)
+    net, x = gb.Sequential(*parts, rng=0, dtype="float64"), np.random.default_rng(0).standard_normal((4, 2, 3))
+    result = gb.backward(net, losses.MSELoss(), x, np.zeros((4, 2)), q.KFLR())
+    matrix, flat = BlockDiagonal(result["kflr"]), flattened(result.gradient)
+    moved = matrix.to_dense() + 0.3 * np.eye(len(flat))
+    np.testing.assert_allclose(flattened(matrix @ result.gradient), matrix.to_dense() @ flat, atol=1e-12)
+    found = matrix.solve(result.gradient, 0.3, method="exact")
+    np.testing.assert_allclose(flattened(found), np.linalg.solve(moved, flat), atol=1e-12)
+    assert {name: part.shape for name, part in found.items()} == net.parameter_shapes()
+
+
 def test_errors_name_the_parameter():
     matrix = BlockDiagonal({"0.weight": Kronecker(np.eye(2), np.eye(3)), "0.bias": Kronecker(None, np.zeros((2, 2)))})
     with pytest.raises(np.linalg.LinAlgError, match=r"^0.bias: factor B of shape \(2, 2\) is singular"):

@@ -43,6 +43,16 @@ def test_a_graph_is_computed_in_the_order_of_its_arrows():
     assert [leaf.name for leaf in leaves_of(graph, (3,))] == ["a", "b", "sum"]
 
 
+@pytest.mark.parametrize("names", [("near", "middle", "far"), ("far", "middle", "near"), ("middle", "far", "near")])
+def test_a_shared_layer_is_named_after_the_node_that_is_computed_first(names):
+    shared = layers.Linear(3, 3)
+    nodes = {"near": (shared, "input"), "middle": (layers.Tanh(), "input"), "far": (shared, "middle")}
+    network = gb.Graph({name: nodes[name] for name in names} | {"sum": (layers.Add(), "far", "near")}, rng=0)
+    assert list(network.state_dict()) == ["near.weight", "near.bias"]
+    named = [leaf.parameters["weight"] for leaf in leaves_of(network, (3,)) if leaf.layer is shared]
+    assert named == ["near.weight", "near.weight"]
+
+
 def test_a_branch_alone_is_its_output():
     np.testing.assert_array_equal(gb.Sum(layers.Tanh()).forward(X)[0], np.tanh(X))
 

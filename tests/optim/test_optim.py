@@ -123,6 +123,19 @@ def test_a_preconditioned_step_solves_the_dense_system(kind, l2):
         np.testing.assert_allclose(net.parameters[name].ravel(), expected, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("kind", [q.KFAC, q.KFLR])
+def test_a_preconditioned_step_of_a_norm_of_two_axes_solves_the_dense_system(kind):
+    net = gb.Sequential(layers.LayerNorm((2, 3)), layers.Flatten(), layers.Linear(6, 2), rng=0, dtype="float64")
+    optimizer, x = optim.Preconditioned(net, kind(), 0.1, 0.3), np.random.default_rng(0).standard_normal((5, 2, 3))
+    before = net.state_dict()
+    result = gb.backward(net, losses.MSELoss(), x, np.zeros((5, 2)), *optimizer.quantities, rng=0)
+    optimizer.step(result)
+    for name in ("0.weight", "0.bias"):
+        step = dense_inverse(result[optimizer.quantity][name], 0.3) @ result.gradient[name].ravel()
+        expected = before[name] - 0.1 * step.reshape(2, 3)
+        np.testing.assert_allclose(net.parameters[name], expected, rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("kind", CURVATURES)
 @pytest.mark.parametrize(
     ("average", "weights"),

@@ -221,19 +221,34 @@ def test_wrong_arguments(make, message):
 
 
 UNFIT = [
-    (lambda: layers.Linear(4, 2, bias=False), (4,), "its weight has no bias '0.bias' beside it, or that is frozen"),
+    (lambda: layers.Linear(4, 2, bias=False), (4,), "its weight has no bias in this layer, or that is frozen"),
     (lambda: layers.Conv1d(4, 2, 1, groups=2), (4, 1), "its weight has 2 groups"),
     (lambda: layers.ConvTranspose1d(4, 2, 1), (4, 1), "the outputs of its weight lie between the inputs"),
+    (lambda: gb.RNN(4, 2), (2, 4), "its weight_ih_l0 has no bias in this layer, or that is frozen"),
 ]
 
 
 @pytest.mark.parametrize("kind", [q.KFAC, q.EKFAC, q.NearestKronecker])
-@pytest.mark.parametrize(("make", "shape", "message"), UNFIT, ids=["no bias", "groups", "transposed"])
+@pytest.mark.parametrize(("make", "shape", "message"), UNFIT, ids=["no bias", "groups", "transposed", "recurrent"])
 def test_a_bias_that_does_not_fit(kind, make, shape, message):
     net = chain(make())
     x, y = numbers(net, shape, 0)
-    with pytest.raises(gb.UnsupportedError, match=f"layer 0, .* cannot give {kind.__name__}: {message}"):
+    with pytest.raises(gb.UnsupportedError, match=f"layer 0.*, .* cannot give {kind.__name__}: {message}"):
         gb.backward(net, losses.MSELoss(), x, y, kind(joint_bias=True))
+
+
+def test_weight_and_bias_of_a_traced_function_are_joined_by_their_names():
+    rng = np.random.default_rng(0)
+    x, y, loss = rng.standard_normal((5, 3)), np.zeros((5, 2)), losses.MSELoss()
+    value = {"weight": rng.standard_normal((2, 3)), "bias": rng.standard_normal(2)}
+    named = gb.trace(lambda p, x: x @ p["weight"].T + p["bias"], value, x)
+    found, net = exact(joint_bias=True), gb.Sequential(layers.Linear(3, 2), dtype="float64")
+    net.load_state_dict({f"0.{name}": each for name, each in value.items()})
+    (block,), (want,) = (gb.backward(each, loss, x, y, found)["kfac"].values() for each in (named, net))
+    np.testing.assert_allclose(block.to_dense(), want.to_dense(), rtol=1e-12)
+    other = gb.trace(lambda p, x: x @ p["w"].T + p["b"], {"w": value["weight"], "b": value["bias"]}, x)
+    with pytest.raises(gb.UnsupportedError, match=r"joint_bias needs names as .*, not w and b"):
+        gb.backward(other, loss, x, y, found)
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
