@@ -126,7 +126,7 @@ class Optimizer(Constructed, ABC):
             If the result lacks one of `quantities`.
         TypeError, ValueError
             If its gradient is of another network, on another device or of another dtype, the state is, or a parameter
-            cannot be written to, or has the array of another one or a view of it.
+            cannot be written to, has the array of another one or a view of it, or is new to the optimizer.
         NotFiniteError
             If a parameter would no longer be finite.
         """
@@ -171,6 +171,10 @@ class Optimizer(Constructed, ABC):
             )
         if set(result.gradient) != set(parameters):
             raise ValueError(f"step: expected gradients of {list(parameters)}, got {list(result.gradient)}")
+        if unknown := [name for name in parameters if name not in self._l2]:
+            raise ValueError(
+                f"step: parameters {unknown} are new since the optimizer was made: make another optimizer, or assign l2"
+            )
         self._check_apart(parameters)
         for name, value in parameters.items():
             gradient = result.gradient[name]

@@ -129,6 +129,18 @@ def test_parts_of_one_array_are_parameters():
         np.testing.assert_allclose(net.parameters[name], value, rtol=1e-14, err_msg=name)
 
 
+def test_a_layer_that_is_new_to_the_optimizer():
+    net = gb.Sequential(layers.Linear(4, 3), layers.Tanh(), rng=0)
+    optimizer = optim.Adam(net, 0.1)
+    net.layers = (*net.layers, layers.Linear(3, 3))
+    net.initialize(0)
+    message = r"parameters \['2.weight', '2.bias'\] are new since the optimizer was made: make another optimizer, or"
+    fails_and_changes_nothing(net, optimizer, sweep(net, optimizer), ValueError, message)
+    optimizer.l2 = 0
+    optimizer.step(sweep(net, optimizer))
+    assert optimizer.steps_of("2.weight") == 1
+
+
 def test_parameters_without_axes_are_stepped():
     class ScaleAll(layers.Layer):
         """y = w x with one number w."""
