@@ -70,6 +70,7 @@ class Optimizer(Constructed, ABC):
         self._steps = 0
         self._taken: dict[str, int] = {}
         self._arrays: dict[str, Array] = {}
+        self._apart: dict[str, Array] = {}
 
     @property
     def steps(self) -> int:
@@ -125,7 +126,7 @@ class Optimizer(Constructed, ABC):
             If the result lacks one of `quantities`.
         TypeError, ValueError
             If its gradient is of another network, on another device or of another dtype, the state is, or a parameter
-            cannot be written to or has the array of another one.
+            cannot be written to, has the array of another one or a view of it, or is new to the optimizer.
         NotFiniteError
             If a parameter would no longer be finite.
         """
@@ -170,14 +171,13 @@ class Optimizer(Constructed, ABC):
             )
         if set(result.gradient) != set(parameters):
             raise ValueError(f"step: expected gradients of {list(parameters)}, got {list(result.gradient)}")
-        named: dict[int, str] = {}
+        if unknown := [name for name in parameters if name not in self._l2]:
+            raise ValueError(
+                f"step: parameters {unknown} are new since the optimizer was made: make another optimizer, or assign l2"
+            )
+        self._check_apart(parameters)
         for name, value in parameters.items():
             gradient = result.gradient[name]
-            if (other := named.setdefault(id(value), name)) != name:
-                raise ValueError(
-                    f"step: parameter {name}: expected an array of its own, got that of {other} (for one parameter at "
-                    "two places, a layer at both)"
-                )
             if gradient.shape != value.shape:
                 raise ValueError(f"step: gradient {name}: expected shape {value.shape}, got {gradient.shape}")
             check_same(f"step: gradient {name}", gradient, f"parameter {name}", value)
@@ -191,6 +191,20 @@ class Optimizer(Constructed, ABC):
                     f"{array.dtype} on {device_of(array)} (after net.to: optimizer.load_state_dict("
                     "optimizer.state_dict()); after net.astype: another optimizer)"
                 )
+
+    def _check_apart(self, parameters: Mapping[str, Array]) -> None:
+        """Check, once for the same arrays, that no parameter has memory in common with another one."""
+        if all(self._apart.get(name) is value for name, value in parameters.items()):
+            return
+        views = not all(value.flags.owndata for value in parameters.values())
+        for name, value in parameters.items():
+            other = next(n for n, each in parameters.items() if each is value or (views and _overlap(each, value)))
+            if other != name:
+                raise ValueError(
+                    f"step: parameter {name}: expected an array of its own, got that of {other} (for one parameter at "
+                    "two places, a layer at both)"
+                )
+        self._apart = dict(parameters)
 
     def __repr__(self) -> str:
         """Return the class, its settings as they are now, and how much it trains."""
@@ -271,6 +285,14 @@ class Optimizer(Constructed, ABC):
         if not all_finite(value):
             raise ValueError(f"state dict: {name}: expected finite numbers, got NaN or infinity")
         return asarray(value.copy(), device_of(parameter))
+
+
+def _overlap(a: Array, b: Array) -> bool:
+    """Return whether two arrays have memory in common; where that is hard to say, whether their bounds overlap."""
+    xp = array_module(a)
+    if not xp.may_share_memory(a, b):
+        return False
+    return np.may_share_memory(a, b, 10_000) if xp is np else bool(xp.shares_memory(a, b))  # type: ignore[arg-type]
 
 
 def _container(name: str, value: Any) -> Container:

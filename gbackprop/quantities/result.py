@@ -24,7 +24,7 @@ class Result:
     passed, by an equal one (of the same class, with the same arguments), or by name. A result is read like a
     dictionary of its quantities: ``len(result)``, ``name in result``, ``for name in result``, ``result.keys()``,
     ``result.items()``; but `values` is an attribute, and no method. Arrays that two quantities have in common, such as
-    A of KFAC and KFLR, are one array: copy it before you change it.
+    A of KFAC and KFLR, are one array, as are the gradient and `BatchGrad` of "x": copy it before you change it.
 
     Attributes
     ----------

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
@@ -53,6 +54,19 @@ class Copies:
         future, (call, *batch) = Future(), pickle.loads(pickle.dumps(task))
         future.set_result(call(*batch))
         return future
+
+
+class Plain:
+    """An executor whose futures have a result alone."""
+
+    def submit(self, *task):
+        return SimpleNamespace(result=partial(*task))
+
+
+def test_the_error_of_a_batch_is_raised_where_futures_cannot_be_cancelled():
+    net, (x, y) = gb.Sequential(layers.Flatten(), layers.Linear(9, 3), rng=0, dtype="float64"), samples()
+    with pytest.raises(ValueError, match=r"batch 0: y of CrossEntropyLoss.* expected labels 0 to 2"):
+        gb.accumulate(net, losses.CrossEntropyLoss(), parts(x, y + 3), executor=Plain())
 
 
 def test_parameters_that_nobody_drew_are_those_of_the_network():

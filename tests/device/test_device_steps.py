@@ -42,6 +42,18 @@ def test_every_optimizer(kind, gpu):
     assert largest_error(ends[1], ends[0]) < 1e-8
 
 
+def test_a_view_of_another_parameter_is_refused(gpu):
+    network = gb.Sequential(layers.Linear(4, 4), layers.Linear(4, 4), rng=0, dtype="float64").to("cuda")
+    first, second = network[0].parameters, network[1].parameters
+    result, optimizer = gb.backward(network, CE, there(X[:, 0, 0]), there(Y)), optim.SGD(network, 0.1)
+    whole = array.array_module(first["weight"]).stack([first["weight"], second["weight"]], 2)
+    first["weight"], second["weight"] = whole[..., 0], whole[..., 1]
+    optimizer.step(result)
+    second["weight"] = first["weight"].T
+    with pytest.raises(ValueError, match=r"parameter 1\.weight: expected an array of its own, got that of 0\.weight"):
+        optimizer.step(result)
+
+
 def test_one_seed_gives_the_same_weights_masks_and_draws(gpu):
     host, moved = simple(), simple().to("cuda")
     for name, value in host.parameters.items():

@@ -164,6 +164,14 @@ def test_a_parameter_of_another_shape_that_broadcasts(call, frozen, calls, value
     assert all(word in str(caught.value) for word in words)
 
 
+@pytest.mark.parametrize("call", [gb.backward, gb.reference])
+def test_a_matrix_as_a_parameter_of_the_first_call(call):
+    network = gb.Sequential(layers.Linear(3, 11), layers.Linear(11, 2), rng=0, dtype="float64")
+    network[0].parameters["weight"] = network[0].parameters["weight"].view(np.matrix)
+    words = ["parameter 0.weight: expected a NumPy or CuPy array, got matrix"]
+    refuse(TypeError, words, lambda: call(network, CE, X, Y))
+
+
 @pytest.mark.parametrize("shape", [(1,), (), (N, 3)])
 def test_a_draw_of_another_shape(shape):
     class Wrong(layers.PReLU):

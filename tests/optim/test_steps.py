@@ -1,5 +1,7 @@
 """A step is taken whole or not at all: whatever fails, parameters and state are as before."""
 
+import copy
+
 import numpy as np
 import pytest
 from test_optim import LOSS, RULES, X, Y, network, sweep, train
@@ -107,12 +109,36 @@ def test_a_parameter_that_cannot_be_written_to():
     fails_and_changes_nothing(net, optimizer, sweep(net, optimizer), ValueError, message)
 
 
-def test_one_array_as_two_parameters():
+@pytest.mark.parametrize("view", [lambda w: w, lambda w: w.T, lambda w: w[::-1, ::-1]])
+def test_one_array_as_two_parameters(view):
     net = gb.Sequential(layers.Linear(4, 4), layers.Tanh(), layers.Linear(4, 4), rng=0, dtype="float64")
     optimizer = optim.SGD(net, 0.1)
-    net[2].parameters["weight"] = net[0].parameters["weight"]
+    net[2].parameters["weight"] = view(net[0].parameters["weight"])
     message = "step: parameter 2.weight: expected an array of its own, got that of 0.weight"
     fails_and_changes_nothing(net, optimizer, sweep(net, optimizer), ValueError, message)
+
+
+def test_parts_of_one_array_are_parameters():
+    net = gb.Sequential(layers.Linear(4, 4), layers.Tanh(), layers.Linear(4, 4), rng=0, dtype="float64")
+    optimizer, own = optim.SGD(net, 0.1), copy.deepcopy(net)
+    whole = np.stack([net.parameters["0.weight"], net.parameters["2.weight"]], 2)  # one number of each in turns
+    net[0].parameters["weight"], net[2].parameters["weight"] = whole[..., 0], whole[..., 1]
+    optimizer.step(sweep(net, optimizer))
+    optim.SGD(own, 0.1).step(sweep(own, optimizer))
+    for name, value in own.parameters.items():
+        np.testing.assert_allclose(net.parameters[name], value, rtol=1e-14, err_msg=name)
+
+
+def test_a_layer_that_is_new_to_the_optimizer():
+    net = gb.Sequential(layers.Linear(4, 3), layers.Tanh(), rng=0)
+    optimizer = optim.Adam(net, 0.1)
+    net.layers = (*net.layers, layers.Linear(3, 3))
+    net.initialize(0)
+    message = r"parameters \['2.weight', '2.bias'\] are new since the optimizer was made: make another optimizer, or"
+    fails_and_changes_nothing(net, optimizer, sweep(net, optimizer), ValueError, message)
+    optimizer.l2 = 0
+    optimizer.step(sweep(net, optimizer))
+    assert optimizer.steps_of("2.weight") == 1
 
 
 def test_parameters_without_axes_are_stepped():

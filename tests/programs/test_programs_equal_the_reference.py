@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -96,7 +97,20 @@ def check(net, loss, batch, other, names=tuple(KINDS), **options):
         warnings.simplefilter("ignore")
         want = gb.reference(net, loss, *other, *quantities, rng=5, **options)
         for program, fold in programs:
-            assert_equal(program(*other, 5), want, FOLDED[want.output.dtype.name] if fold else 0)
+            got = program(*other, 5)
+            assert_equal(got, want, FOLDED[want.output.dtype.name] if fold else 0)
+            assert_own(got, *other, *net.parameters.values(), *program.constants.values())
+
+
+def assert_own(result, *given):
+    """Each array of a result has memory of its own, which may be written to."""
+    for (path, value), (other, more) in combinations([*arrays_of(result), *enumerate(given)], 2):
+        assert isinstance(path, int) or not np.shares_memory(value, more), (path, other)
+    assert all(value.flags.writeable for _, value in arrays_of(result))
+
+
+def arrays_of(result):
+    return [each for each in parts(result) if isinstance(each[1], np.ndarray)]
 
 
 # ------------------------------------------------------------------------------------------------------- golden files

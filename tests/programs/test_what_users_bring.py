@@ -177,6 +177,33 @@ def test_a_result_stays_when_what_is_equal_to_it_is_written_to(fold):
         np.testing.assert_allclose(got[name]["0.weight"], want[name]["0.weight"], rtol=1e-12)
 
 
+OPTIONS = pytest.mark.parametrize("options", [{}, {"fold": False}, {"functional": True}], ids=str)
+
+
+@OPTIONS
+def test_gradients_that_are_equal_are_two_arrays(options):
+    net, loss = chain(gb.Residual(layers.Linear(6, 3), shortcut=layers.Linear(6, 3))), losses.CrossEntropyLoss()
+    got, want = gb.program(net, loss, X, Y, **options)(X, Y), gb.reference(net, loss, X, Y)
+    for gradient in got.gradient.values():
+        gradient *= 0.5  # as who clips it
+    for name, gradient in want.gradient.items():
+        np.testing.assert_allclose(got.gradient[name], gradient / 2, rtol=1e-12, err_msg=name)
+
+
+@OPTIONS
+@pytest.mark.parametrize("function", [
+    lambda x: x, lambda x: x.T[::-1, None].reshape(6, 4).T, np.flipud, lambda x: np.atleast_3d(x)[..., 0],
+    lambda x: np.hsplit(x, [6])[0], lambda x: np.broadcast_arrays(x, x[:1])[0],
+    lambda x: np.broadcast_to(x[:, :1] + 0, (4, 6)),
+])  # fmt: skip
+def test_an_output_is_the_callers_who_may_change_it(function, options):
+    net, before = chain(Own(lambda self, x: function(x))), X.copy()
+    output = gb.program(net, losses.MSELoss(), X, 2 * X, **options)(X, 2 * X).output
+    output += 1
+    np.testing.assert_array_equal(X, before)
+    np.testing.assert_array_equal(output, function(X) + 1)
+
+
 class InTwoLines(q.BatchGrad):
     name, scale = "two", "R ∇ℓₙ,\n    of each sample"
 

@@ -96,8 +96,7 @@ class Flights:
                 yield number, result
         finally:
             for flight in self.flying:
-                if flight.future is not None:
-                    flight.future.cancel()
+                getattr(flight.future, "cancel", bool)()  # without one, its error would hide the batch's
 
     def _fill(self, batches: Iterator[Batch]) -> bool:
         """Start as many batches as may be under way; return whether any is."""

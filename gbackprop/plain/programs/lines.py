@@ -93,6 +93,12 @@ class Expressions:
         """Return the text of a value."""
         return ast.unparse(self.known[number][0])
 
+    def home(self, number: int) -> str:
+        """Return the name of the memory in which a value may be, or its own text."""
+        step = self.makers[number]
+        above = self.home(refs(step.args)[0]) if step.name in VIEWS and not self._copies(step) else ""
+        return above if above.isidentifier() or above.startswith("constants[") else self.name(number)
+
     # ------------------------------------------------------------------------------------------------------- names
 
     def _name(self, number: int) -> str:

@@ -62,7 +62,8 @@ def source_of(program: Any) -> tuple[str, dict[str, np.ndarray], set[int]]:
     factor, batch = program.plan.scale.factor, program.plan.scale.batch
     if lines.scaled:
         inputs.append(f"R = {f'1 / {batch}' if factor == 1 / batch else repr(factor)}  # of L = R Σₙ ℓₙ, N = {batch}")
-    result = _mapping(program.results, lambda number: _owned(lines.name(same.get(number, number))))
+    taken = {*map(lines.name, recording.inputs.values()), *(f"constants[{name!r}]" for name in lines.constants)}
+    result = _mapping(program.results, lambda number: _owned(lines, same.get(number, number), taken))
     for quantity, _ in program.plan.needs if program.fold else ():
         entry, scale = f"\n    {quantity.name!r}: {{", " ".join(quantity.scale.split())
         result = result.replace(f"{entry}\n", f"{entry}  # {scale}\n", 1) if scale else result
@@ -230,9 +231,13 @@ def _comment(title: str) -> list[str]:
     return [f"# {line}" for line in fill(title, WIDTH - 6).splitlines()]
 
 
-def _owned(text: str) -> str:
-    """Return the text of a result, which is the caller's: a copy of a constant."""
-    return f"{text}.copy()" if text.startswith("constants[") else text
+def _owned(lines: Expressions, number: int, taken: set[str]) -> str:
+    """Return the text of a result, which is the caller's: a copy if its memory is an argument's or another result's."""
+    text, home = lines.name(number), lines.home(number)
+    if home in taken or lines.makers[number].name == "broadcast_to":  # which cannot be written to
+        return f"{text}.copy()"
+    taken.update([home] * home.isidentifier())  # else the line itself makes the array
+    return text
 
 
 def _mapping(value: Any, text: Any, depth: int = 1) -> str:

@@ -29,8 +29,9 @@ METHODS = ("reshape", "transpose", "swapaxes", "sum", "mean", "max", "min", "ast
 
 VIEWS = ("getitem", "reshape", "transpose", "swapaxes", "moveaxis", "broadcast_to", "ravel", "squeeze", "expand_dims",
          "sliding_window_view", "as_strided", "real", "imag", "diagonal", "split", "array_split", "atleast_1d",
-         "atleast_2d", "rollaxis", "flip", "rot90", "matrix_transpose", "permute_dims", "ascontiguousarray",
-         "asarray")  # fmt: skip
+         "atleast_2d", "atleast_3d", "rollaxis", "flip", "flipud", "fliplr", "rot90", "matrix_transpose",
+         "permute_dims", "ascontiguousarray", "asarray", "hsplit", "vsplit", "dsplit", "broadcast_arrays",
+         "real_if_close")  # fmt: skip
 """Functions whose result may be a view of their argument."""
 
 

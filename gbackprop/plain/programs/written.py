@@ -235,7 +235,8 @@ class Program:
         values["random"] = {name: asarray(each, self.device) for name, each in values["random"].items()}
         self._check({f"{kind}/{key}": array for kind, arrays in values.items() for key, array in arrays.items()})
         got = self.function(x, y, values["parameters"], values["random"], self.constants_there, *weights)
-        result = mapped_arrays(self.recording.result, lambda ref: value_at(got, self.paths[ref.number]))
+        arrays = (value_at(got, path) for path, _ in leaves_in(self.results))
+        result = mapped_arrays(self.recording.result, lambda ref: next(arrays))
         plan.loss.check_output(result.output)
         result = replace(result, objective=plan.loss.plain or plan.loss, scale=plan.scale)
         return by_inputs(plan, result) if plan.scale.rows else result
