@@ -166,7 +166,7 @@ def _misfit(name: str, signature: inspect.Signature, named: Mapping[str, Any], e
 
 def check_parameters(parameters: Mapping[str, Any], x: Array) -> None:
     """Check that all parameters are finite, of one dtype and on one device, and that `x` is, too, and has these."""
-    for name, value in [each for each in parameters.items() if not is_array(each[1])]:
+    for name, value in [(name, v) for name, v in parameters.items() if type(v) is not np.ndarray and not is_array(v)]:
         if value is None:  # an option was assigned afterwards
             raise ValueError(f"parameter {name}: expected an array, got none: it was not drawn")
         check_shape(name, value, ())  # raises
