@@ -233,6 +233,20 @@ def test_the_nearest_of_small_columns_is_found_as_well():
     np.testing.assert_allclose(np.kron(small_b[0], small_a[0]) * 1e8, np.kron(b[0], a[0]), rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("size", [1.0, 1e-4, 1e-100])
+def test_a_group_beside_a_large_one_has_the_nearest_product_too(size):
+    rng = np.random.default_rng(3)
+    g, u = rng.standard_normal((2, 5, 2, 1, 3)), rng.standard_normal((5, 2, 1, 4))
+    u[:, 0], g[:, :, 1] = u[0, 0], size * g[:, :, 1]  # the first group is exactly a product
+    a, b, rest = nearest(StoredColumns(((g, u),)), 1e-12, 2000)
+    columns = np.einsum("vno,ni->vnoi", g[:, :, 1, 0] / size, u[:, 1, 0]).reshape(10, 12)
+    of_pairs = (columns.T @ columns).reshape(3, 4, 3, 4).swapaxes(1, 2).reshape(9, 16)
+    left, values, right = np.linalg.svd(of_pairs)
+    want = values[0] * np.outer(left[:, 0], right[0])
+    assert rest is None
+    np.testing.assert_allclose(np.outer(b[1] / size, a[1] / size), want, rtol=0, atol=1e-5 * values[0])
+
+
 def test_errors_of_exact_factors_are_rounding():
     net = sequential(layers.Linear(3, 4), layers.Linear(4, 2))
     x, y, loss = RNG.standard_normal((6, 3)), RNG.standard_normal((6, 2)), losses.MSELoss()
