@@ -158,6 +158,16 @@ def test_factors_of_integers_are_those_of_float64_and_other_dtypes_are_refused()
             Kronecker(None, b.astype(dtype)).to_dense()
 
 
+@pytest.mark.parametrize("scale", [1e-260, 1e-173, 1e200])
+def test_norms_in_float64_whose_squares_are_beyond_its_range(scale):
+    block = Kronecker(np.eye(3), scale * np.eye(2))
+    eigen = block.eigh()
+    for each, factor in ((block, 1), (eigen, 1), (block + block, 2), (block + 2 * eigen, 3)):
+        np.testing.assert_allclose(each.frobenius_norm() / scale, factor * 6**0.5, rtol=1e-14)
+    pair = BlockDiagonal({"0.weight": block, "1.weight": 2 * block})
+    np.testing.assert_allclose(pair.frobenius_norm() / scale, 30**0.5, rtol=1e-14)
+
+
 @pytest.mark.parametrize("sign", [-1, 1])
 def test_the_norm_of_a_difference_from_eigenvectors_in_float32(sign):
     """They are orthogonal to 1e-7 alone; the norm is that of the matrix that they give."""
