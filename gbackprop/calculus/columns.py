@@ -8,7 +8,7 @@ all pairs of columns, follows without G.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gbackprop.array import Array, array_module
@@ -45,6 +45,16 @@ class StoredColumns:
     axes: tuple[int, int] | None = None
     """C and ∏ kernel of a weight whose outputs lie between its inputs, where I is both."""
 
+    unit: Any = 1.0
+    """A divisor of the columns as they are formed."""
+
+    def scaled(self) -> StoredColumns:
+        """Return the columns in a unit of their size, a power of two, in which squares of products do not underflow."""
+        xp = array_module(self.parts[0][0])
+        sides = (xp.stack([abs(each).max() for each in side]).max() for side in zip(*self.parts, strict=True))
+        size = next(sides).astype("float64") * next(sides)
+        return replace(self, unit=xp.exp2(xp.floor(xp.log2(xp.where(size > 0, xp.maximum(size, 1e-150), 1.0)))))
+
     def __add__(self, other: StoredColumns) -> StoredColumns:
         return StoredColumns(self.parts + other.parts, self.axes)
 
@@ -63,7 +73,7 @@ class StoredColumns:
             flat, xp = g.reshape(v * n, groups, t, o), array_module(g)
             for start in range(0, v * n, step):
                 some = flat[start : start + step].astype("float64")
-                yield Some(some, u[(start + xp.arange(len(some))) % n].astype("float64"))
+                yield Some(some / self.unit, u[(start + xp.arange(len(some))) % n].astype("float64"))
 
     def chosen(self, which: Array) -> StoredColumns:
         """Return some of the columns by their numbers, in one part."""
@@ -75,7 +85,7 @@ class StoredColumns:
             g.append(each.reshape(v * n, *each.shape[2:])[at])
             u.append(inputs[at % n])
             start += v * n
-        return StoredColumns(((xp.concatenate(g)[None], xp.concatenate(u)),), self.axes)
+        return replace(self, parts=((xp.concatenate(g)[None], xp.concatenate(u)),))
 
 
 def grams(one: Some, other: Some) -> Array:

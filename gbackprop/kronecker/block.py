@@ -128,7 +128,18 @@ class Block:
         return self._in_double()._norm().astype(np.result_type(self.dtype, np.float32))
 
     def _norm(self) -> Array:
-        """Compute the Frobenius norm in the block's dtype."""
+        """Compute the Frobenius norm in the block's dtype, without squares beyond its range."""
+        size = self._size()
+        return size * self._scaled(1 / size)._root()
+
+    def _size(self) -> Array:
+        """Return about the largest entry's size, above 0."""
+        values = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
+        size = functools.reduce(operator.mul, (abs(value).max() for value in values if is_array(value)))
+        return array_module(size).maximum(size, 1e-300)
+
+    def _root(self) -> Array:
+        """Compute the root of the sum of squares."""
         squares = self._inner(self)
         return array_module(squares).sqrt(array_module(squares).maximum(squares, 0))
 
@@ -254,10 +265,13 @@ class SumOfBlocks(Block):
     def _in_double(self) -> SumOfBlocks:
         return SumOfBlocks(tuple(term._in_double() for term in self.terms))
 
-    def _norm(self) -> Array:
+    def _size(self) -> Array:
+        return _added(term._size() for term in self.terms)
+
+    def _root(self) -> Array:
         pairs = [pair for term in self.terms if (pair := term._pair()) is not None]
         if len(pairs) < len(self.terms):
-            return super()._norm()
+            return super()._root()
         xp = array_module(pairs[0][0])
         sides = (xp.stack([each.reshape(len(each), -1) for each in side], axis=2) for side in zip(*pairs, strict=True))
         v, u = (xp.linalg.qr(side, mode="r") for side in sides)

@@ -137,7 +137,8 @@ class BlockDiagonal:
     @on_own_device
     def frobenius_norm(self) -> Array:
         """Compute the root of the sum of the squares of all entries, a scalar."""
-        norm = self._sum(lambda block: block._in_double()._norm() ** 2) ** 0.5
+        norms = self._named(lambda name, block: block._in_double()._norm()).values()
+        norm = functools.reduce(array_module(self._array()).hypot, norms)
         return norm.astype(np.result_type(self._array().dtype, np.float32))
 
     # -------------------------------------------------------------------------------------------------------- each one

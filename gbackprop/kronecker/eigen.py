@@ -113,7 +113,7 @@ class EigenKronecker(SpectralBlock):
         return left**2 @ self._values @ (right**2).swapaxes(1, 2)
 
     def _inner(self, other: SpectralBlock) -> Array:
-        return (self._values * (self._values if other is self else other._in_basis(self._qa, self._qb))).sum()
+        return (self._values * other._in_basis(self._qa, self._qb)).sum()
 
     def _scaled(self, factor: float) -> EigenKronecker:
         return self._with_eigenvalues(self._values * factor)

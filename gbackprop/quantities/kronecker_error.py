@@ -19,7 +19,7 @@ from gbackprop.array import Array, array_module, asnumpy
 from gbackprop.base.checks import generator, positive
 from gbackprop.calculus.columns import ENTRIES, STORED, StoredColumns, grams
 from gbackprop.calculus.signals import EXACT
-from gbackprop.kronecker import EigenKronecker, GroupedKronecker, Kronecker
+from gbackprop.kronecker import Block, EigenKronecker
 from gbackprop.quantities.base import Quantity, Scale, Statistic
 from gbackprop.quantities.diagonal import DiagGGN, DiagGGNMC
 from gbackprop.quantities.kronecker import Factors
@@ -151,10 +151,11 @@ def _compared(error: KroneckerError, columns: Mapping[str, StoredColumns], value
 
 def block_error(columns: StoredColumns, approximation: Any, chosen: int | None, rng: np.random.Generator) -> BlockError:
     """Compute the error of one approximation."""
+    columns = columns.scaled()
     multiply, square = product_of(approximation, columns)
     inner = sum((block.matrices * multiply(block.matrices)).sum() for block in columns.blocks())
     whole = square_norm(columns) if chosen is None else square
-    norm, inner, square = asnumpy(array_module(square).stack([whole, inner, square])).tolist()
+    norm, inner, square, unit = asnumpy(array_module(square).stack([whole, inner, square, columns.unit**2])).tolist()
     deviation = None
     if chosen is not None:
         norm, deviation = estimated_norm(columns, chosen, rng)
@@ -166,7 +167,7 @@ def block_error(columns: StoredColumns, approximation: Any, chosen: int | None, 
     if deviation is not None:  # d relative / d ‖G‖² = (2 ⟨G, K⟩ − ‖K‖²) / (2 ‖G‖⁴ relative)
         spread = abs(2 * inner - square) / norm**2 / (2 * relative) * deviation if relative > 0 else np.inf
     best = inner / square if square else np.nan
-    return BlockError(relative, best, norm**0.5, square**0.5, inner, spread)
+    return BlockError(relative, best, unit * norm**0.5, unit * square**0.5, unit * (unit * inner), spread)
 
 
 def square_norm(columns: StoredColumns) -> Array:
@@ -213,27 +214,17 @@ def small_difference(columns: StoredColumns, multiply: Callable[[Array], Array])
 
 
 def product_of(approximation: Any, columns: StoredColumns) -> tuple[Callable[[Array], Array], Array]:
-    """Return the product of an approximation with matrices (k, G, O, I), and its squared norm."""
-    if isinstance(approximation, EigenKronecker):
-        qa, qb = _factors(approximation.QA, approximation.QB)
-        values = approximation.eigenvalues.astype("float64").reshape(qb.shape[0], qb.shape[1], qa.shape[1])
-
-        def in_basis(c: Array) -> Array:
-            return qb @ ((qb.swapaxes(1, 2) @ c @ qa) * values) @ qa.swapaxes(1, 2)
-
-        return in_basis, (values**2).sum()
-    if isinstance(approximation, Kronecker | GroupedKronecker):
-        a, b = _factors(approximation.A, approximation.B)
-        return lambda c: b @ c @ a, ((a**2).sum((1, 2)) * (b**2).sum((1, 2))).sum()
-    diagonal = _as_matrices(approximation.astype("float64"), columns)
-    return lambda c: c * diagonal, (diagonal**2).sum()
-
-
-def _factors(a: Array | None, b: Array) -> tuple[Array, Array]:
-    """Return factors in float64 with an axis of groups, A = 1 where there is none."""
-    b = b.astype("float64").reshape(-1, *b.shape[-2:])
-    a = array_module(b).ones((1, 1, 1)) if a is None else a.astype("float64").reshape(-1, *a.shape[-2:])
-    return a, b
+    """Return the product of an approximation with matrices (k, G, O, I), and its squared norm, in the columns' unit."""
+    if not isinstance(approximation, Block):
+        diagonal = _as_matrices(approximation.astype("float64"), columns) / columns.unit**2
+        return lambda c: c * diagonal, (diagonal**2).sum()
+    block = approximation._in_double()._scaled(1 / columns.unit**2)
+    if isinstance(block, EigenKronecker):
+        qa, qb, values = block._qa, block._qb, block._values
+        left, right = qb.swapaxes(1, 2), qa.swapaxes(1, 2)
+        return lambda c: qb @ ((left @ c @ qa) * values) @ right, block._inner(block)
+    a, b = block._a, block._b
+    return lambda c: b @ c @ a, block._inner(block)
 
 
 def _as_matrices(value: Array, columns: StoredColumns) -> Array:

@@ -1,12 +1,13 @@
 """Rules by which results of batches are merged: what adds up of a quantity, free of R and 1/N.
 
-The variance of all samples is also that between the batches' means, and Σ (R ∇ℓₙ)² contains R twice.
+The variance of all samples is also that between the batches' means, and Σ (R ∇ℓₙ)² contains R twice. Sums are in
+float64, so that those of many batches in float32 are as precise as one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from gbackprop.array import Array, array_module
 from gbackprop.calculus.moments import Moments
@@ -31,10 +32,10 @@ class Summed:
     power: int = 1
 
     def take(self, value: Array, gradient: Array, scale: Scale) -> Array:
-        return value / scale.factor**self.power
+        return value.astype("float64", copy=False) / scale.factor**self.power
 
     def give(self, total: Array, scale: Scale) -> Array:
-        return total * scale.factor**self.power
+        return (total * scale.factor**self.power).astype(scale.dtype, copy=False)
 
 
 @dataclass(frozen=True)
@@ -42,10 +43,10 @@ class Averaged:
     """The rule of values that are 1/N times a sum over samples, whatever R is."""
 
     def take(self, value: Array, gradient: Array, scale: Scale) -> Array:
-        return value * scale.batch
+        return value.astype("float64", copy=False) * scale.batch
 
     def give(self, total: Array, scale: Scale) -> Array:
-        return total / scale.batch
+        return (total / scale.batch).astype(scale.dtype, copy=False)
 
 
 @dataclass(frozen=True)
@@ -94,11 +95,12 @@ class FactorPairs:
     """
 
     of_b: Rule = field(default_factory=Summed)
+    of_a: ClassVar[Rule] = Averaged()
 
     def take(self, value: Kronecker | GroupedKronecker, gradient: Array, scale: Scale) -> Pair:
         b = self.of_b.take(value.B, gradient, scale)
-        return Pair(None if value.A is None else value.A * scale.batch, b, value)
+        return Pair(None if value.A is None else self.of_a.take(value.A, gradient, scale), b, value)
 
     def give(self, total: Pair, scale: Scale) -> Kronecker | GroupedKronecker:
-        a = None if total.a is None else total.a / scale.batch
+        a = None if total.a is None else self.of_a.give(total.a, scale)
         return with_factors(total.like, a, self.of_b.give(total.b, scale))

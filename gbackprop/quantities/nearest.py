@@ -40,8 +40,8 @@ class NearestKronecker(Sampled):
     mc_samples, targets
         As for `KFAC`, for "mc".
     tolerance : float
-        The iteration ends once ‖B ⊗ A‖, which grows, changes by at most this share. The distance to G is then known to
-        about as much, A and B to about its root.
+        The iteration ends once ‖B ⊗ A‖, which grows, changes by at most this share in each group. The distance to G is
+        then known to about as much, A and B to about its root.
     iterations : int
         The most steps, each two sums over all columns.
 
@@ -132,15 +132,15 @@ class NearestKronecker(Sampled):
 
 
 def nearest(columns: StoredColumns, tolerance: float, iterations: int) -> tuple[Array, Array, float | None]:
-    """Return A (G, I, I) and B (G, O, O) of equal norms, and the last change of ‖R(G)‖ if it did not converge."""
+    """Return A (G, I, I) and B (G, O, O) of equal norms, and a group's last change of ‖R(G)‖ if it did not converge."""
     a, before, change = inner_products(columns, None), 0.0, None
     xp = array_module(a)
     for _ in range(iterations):
         b = outer_products(columns, a / _norm(a))
         b_norm = _norm(b)
         a = inner_products(columns, b / b_norm)
-        total = float((_norm(a) ** 2).sum()) ** 0.5
-        change = abs(total - before) / total if total else 0.0
+        total = _norm(a)
+        change = float((abs(total - before) / total).max())
         if change <= tolerance:
             change = None
             break
@@ -173,5 +173,7 @@ def _sum(columns: StoredColumns, multiply: Any, outputs: bool) -> Array:
 
 def _norm(factor: Array) -> Array:
     """Return the Frobenius norm of each group's factor, (G, 1, 1); 1 where it is 0."""
-    norm = array_module(factor).sqrt((factor**2).sum((1, 2), keepdims=True))
-    return norm + (norm == 0)
+    xp = array_module(factor)
+    most = abs(factor).max((1, 2), keepdims=True)
+    most = most + (most == 0)  # squares of small numbers would be 0
+    return most * xp.sqrt(xp.maximum(((factor / most) ** 2).sum((1, 2), keepdims=True), 1))

@@ -1,6 +1,7 @@
 """Results of batches, merged, are the result of one call with all samples."""
 
 import copy
+import dataclasses
 import inspect
 import re
 
@@ -107,6 +108,16 @@ def test_float32_stays_float32():
     merged = gb.data.merge(gb.backward(net, loss, x[rows], y[rows], *MERGED) for rows in parts([4, 6]))
     assert_close(merged, gb.backward(net, loss, x, y, *MERGED), 1e-4)
     assert {value.dtype.name for value in numbers(merged).values()} == {"float32"}
+
+
+def test_many_equal_batches_in_float32_are_one():
+    net, loss = gb.Sequential(layers.Linear(4, 3), rng=0), losses.CrossEntropyLoss()
+    x, y = np.random.default_rng(0).standard_normal((1, 4)).astype("float32"), np.array([1])
+    asked = q.DiagGGN(), q.SecondMoment(), q.KFLR()
+    one = gb.backward(net, loss, x, y, *asked)
+    merged = gb.data.merge(one for _ in range(1000))
+    np.testing.assert_array_equal(merged.output, np.repeat(one.output, 1000, axis=0))
+    assert_close(dataclasses.replace(merged, output=one.output), one, 1e-7)
 
 
 def test_the_mean_of_the_batches_variances_is_another_number():

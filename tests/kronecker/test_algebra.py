@@ -158,6 +158,29 @@ def test_factors_of_integers_are_those_of_float64_and_other_dtypes_are_refused()
             Kronecker(None, b.astype(dtype)).to_dense()
 
 
+@pytest.mark.parametrize("scale", [1e-260, 1e-173, 1e200])
+def test_norms_in_float64_whose_squares_are_beyond_its_range(scale):
+    block = Kronecker(np.eye(3), scale * np.eye(2))
+    eigen = block.eigh()
+    for each, factor in ((block, 1), (eigen, 1), (block + block, 2), (block + 2 * eigen, 3)):
+        np.testing.assert_allclose(each.frobenius_norm() / scale, factor * 6**0.5, rtol=1e-14)
+    pair = BlockDiagonal({"0.weight": block, "1.weight": 2 * block})
+    np.testing.assert_allclose(pair.frobenius_norm() / scale, 30**0.5, rtol=1e-14)
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_the_norm_of_a_difference_from_eigenvectors_in_float32(sign):
+    """They are orthogonal to 1e-7 alone; the norm is that of the matrix that they give."""
+    rng = np.random.default_rng(0)
+    qa, qb = (np.linalg.qr(rng.standard_normal((n, n)))[0].astype("float32") for n in (6, 4))
+    eigen = EigenKronecker(qa * np.float32(1 + sign * 1e-6), qb, rng.uniform(size=(4, 6)).astype("float32"))
+    assert (eigen - 1.0 * eigen).frobenius_norm() == 0
+    product = Kronecker(rng.standard_normal((6, 6)).astype("float32"), rng.standard_normal((4, 4)).astype("float32"))
+    for other in (EigenKronecker(qa, qb, eigen.eigenvalues), product):
+        exact = np.linalg.norm(eigen._in_double().to_dense() - other._in_double().to_dense())
+        np.testing.assert_allclose((eigen - other).frobenius_norm(), exact, rtol=1e-6, atol=2e-8)
+
+
 @pytest.mark.parametrize("scale", [1e-30, 1e-10, 1e30])
 def test_norms_in_float32_whose_squares_are_beyond_its_range(scale):
     block = Kronecker(np.eye(3, dtype="float32") / np.float32(scale), np.eye(2, dtype="float32") * np.float32(scale))

@@ -106,3 +106,14 @@ def test_classes_have_one_direction_without_curvature(structure, n, classes, sca
     network.parameters.load({"0.weight": np.zeros((classes, 4))})
     laplace = Laplace(network, losses.CrossEntropyLoss(), (x, y), structure, prior_precision=0.01)
     assert 4 * (classes - 1) - 0.01 <= laplace.effective_parameters()["0.weight"] <= 4 * (classes - 1)
+
+
+@pytest.mark.parametrize("delta", [1e-3, 1e-5])
+def test_a_bias_of_keys_has_no_curvature_but_rounding(delta):
+    """No more is known than there are outputs, 60, and as much as the singular values of J say."""
+    network = gb.Sequential(gb.MultiheadAttention(4, 2), layers.Flatten(), layers.Linear(12, 3), rng=0, dtype="float64")
+    x, y = np.random.default_rng(0).standard_normal((20, 3, 4)), Y[:, :1] + np.zeros(3)
+    laplace = Laplace(network, losses.MSELoss(), (x, y), "full", prior_precision=delta, noise_variance=delta)
+    rows = gb.operators.Jacobian(network, x).to_arrays().values()
+    values = np.linalg.svd(np.concatenate([each.reshape(60, -1) for each in rows], 1), compute_uv=False) ** 2 / delta
+    assert sum(laplace.effective_parameters().values()) == pytest.approx((values / (values + delta)).sum(), rel=1e-10)

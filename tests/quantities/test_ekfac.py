@@ -233,6 +233,45 @@ def test_the_nearest_of_small_columns_is_found_as_well():
     np.testing.assert_allclose(np.kron(small_b[0], small_a[0]) * 1e8, np.kron(b[0], a[0]), rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("size", [1.0, 1e-4, 1e-100])
+def test_a_group_beside_a_large_one_has_the_nearest_product_too(size):
+    rng = np.random.default_rng(3)
+    g, u = rng.standard_normal((2, 5, 2, 1, 3)), rng.standard_normal((5, 2, 1, 4))
+    u[:, 0], g[:, :, 1] = u[0, 0], size * g[:, :, 1]  # the first group is exactly a product
+    a, b, rest = nearest(StoredColumns(((g, u),)), 1e-12, 2000)
+    columns = np.einsum("vno,ni->vnoi", g[:, :, 1, 0] / size, u[:, 1, 0]).reshape(10, 12)
+    of_pairs = (columns.T @ columns).reshape(3, 4, 3, 4).swapaxes(1, 2).reshape(9, 16)
+    left, values, right = np.linalg.svd(of_pairs)
+    want = values[0] * np.outer(left[:, 0], right[0])
+    assert rest is None
+    np.testing.assert_allclose(np.outer(b[1] / size, a[1] / size), want, rtol=0, atol=1e-5 * values[0])
+
+
+@pytest.mark.parametrize("gap", [380, 400, 600])
+def test_errors_of_blocks_whose_squares_underflow(gap):
+    """The probabilities of two classes are e^−gap, and so is G."""
+    net = sequential(layers.Linear(4, 3))
+    net.parameters["0.bias"] = np.array([0.0, -gap, -gap - 3])
+    x, y, loss = np.random.default_rng(0).standard_normal((6, 4)), np.zeros(6, int), losses.CrossEntropyLoss()
+    asked = [q.KFLR(), q.NearestKronecker(), q.EKFAC(fisher="exact"), q.DiagGGN()]
+    result = gb.backward(net, loss, x, y, *asked, *map(q.KroneckerError, asked))
+    want = blocks(net, loss, x, y)["0.weight"]
+    size = abs(want).max()
+    errors = [result.error(each)["0.weight"] for each in asked]
+    for quantity, error in zip(asked, errors, strict=True):
+        matrix = dense(result[quantity]["0.weight"]) / size
+        np.testing.assert_allclose(error.relative, distance(want / size, matrix), rtol=1e-9)
+        np.testing.assert_allclose(error.approximation_norm / size, np.linalg.norm(matrix), rtol=1e-9)
+    assert errors[1].relative == min(error.relative for error in errors[:2]) > 0
+
+
+def test_the_error_of_exact_eigenvectors_in_float32_is_its_rounding():
+    net = gb.Sequential(layers.Linear(20, 8), rng=0)
+    x, y = RNG.standard_normal((64, 20)).astype("float32"), RNG.standard_normal((64, 8)).astype("float32")
+    error = q.KroneckerError(q.EKFAC(fisher="exact"))
+    assert gb.backward(net, losses.MSELoss(), x, y, error)[error]["0.weight"].relative < 1e-6
+
+
 def test_errors_of_exact_factors_are_rounding():
     net = sequential(layers.Linear(3, 4), layers.Linear(4, 2))
     x, y, loss = RNG.standard_normal((6, 3)), RNG.standard_normal((6, 2)), losses.MSELoss()

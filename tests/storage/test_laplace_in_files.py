@@ -74,6 +74,20 @@ def test_blocks_by_eigenvectors_are_read(path):
     assert loaded.log_marginal_likelihood() == pytest.approx(evidence.value(laplace.hyperparameters), rel=1e-12)
 
 
+@pytest.mark.parametrize("structure", ["full", "diag"])
+def test_arrays_have_the_order_in_memory_in_which_they_come_back(structure, path):
+    """Sums in another order have other bits, in one of twenty networks with convolutions."""
+    net = gb.Sequential(layers.Conv2d(2, 4, 2), layers.Flatten(), layers.Linear(36, 3), rng=0, dtype="float64")
+    laplace = Laplace(net, losses.CrossEntropyLoss(), (X, LABELS), structure)
+    gb.save(laplace, path)
+    strides = [
+        [part.strides for part in (*each._slope.values(), *getattr(curved, "blocks", {"": curved}).values())]
+        for each in (laplace, gb.load_result(path, net))
+        for curved in [getattr(each.evidence.structure, "matrix", each.evidence.structure)]
+    ]
+    assert strides[0] == strides[1]
+
+
 def test_a_matrix_over_parameters_that_are_not_computed_in_the_order_of_their_names(path):
     """In an encoder layer norm1 comes before linear1 in the computation, and after linear2 in the state dict."""
     encoder = gb.Sequential(gb.TransformerEncoderLayer(4, 2, 3, dropout=0.0), rng=0, dtype="float64")

@@ -60,6 +60,7 @@ def merge(results: Iterable[Result]) -> Result:
     or options, as those before and after a training step. Nor does it show a loss that changed between two calls,
     unless the first result was merged before, as those of a generator are.
 
+    Sums are in float64, and rounded once: a result that was merged is rounded again where it is merged with others.
     Variances are merged with the batches' mean gradients, as far as their dtype gives these.
     Source: Chan, Golub, LeVeque 1979.
     """
@@ -128,7 +129,12 @@ class Merged:
         self.divisor += 1 / scale.factor
         for key, (rule, value, gradient) in self.parts(result).items():
             share = rule.take(value, gradient, scale)
-            self.sums[key] = self.sums[key] + share if key in self.sums else share
+            if key not in self.sums:
+                self.sums[key] = share
+            elif isinstance(share, list):
+                self.sums[key].extend(share)  # a list for each sum would take time quadratic in the batches
+            else:
+                self.sums[key] = self.sums[key] + share
 
     def finish(self) -> Result:
         factor = 1 / self.divisor if self.objective.reduction == "mean" else 1.0  # 1/R adds up: it is N, or Σ w

@@ -127,12 +127,13 @@ class Laplace(Predictions, Constructed):
         assert found.scale is not None
         self._out = found.output.shape[1:]
         scale = 1 / (found.scale.factor * loss.summed_weight(self._out))  # 1/(R c)
-        self._slope = {name: value.astype("float64") * scale for name, value in found.gradient.items()}
+        # in C's order, as they come from a file: sums in another one have other bits
+        self._slope = {name: value.astype("float64", order="C") * scale for name, value in found.gradient.items()}
         if operator is None:
             curved: Structure = of_blocks(found[asked[0]], scale)
         else:
             with on_device_of(found.output):
-                curved = Full(operator.layout.shapes, operator.to_dense().astype("float64") * scale)
+                curved = Full(operator.layout.shapes, operator.to_dense().astype("float64", order="C") * scale)
         total, outputs = float(found.loss) * scale, found.scale.batch * prod(self._out)
         self.evidence = Evidence.around(self.mean, loss, total, outputs, curved)
         self.hyperparameters = checked_hyperparameters(list(self.evidence.sizes), *given)

@@ -27,6 +27,9 @@ SEEN = 1e-8
 ROUNDING = 64
 """The eigenvalues of C that count as 0, over D eps: H is a sum over many samples, whose rounding is larger than eps."""
 
+UNEVEN = 1e-6
+"""Row i is rounding, and counts as 0, where |h_ij − h_ji|, computed apart, is above h_ii and this share of s_i s_j."""
+
 ROWS_AND_COLUMNS, WHOLE, NONE = 2, 1, 3
 """dgejsv's options: a matrix whose rows and columns are both badly scaled, all left singular vectors, no right ones."""
 
@@ -70,9 +73,11 @@ def _graded(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     from scipy.linalg.lapack import dgejsv  # it takes time to load
 
     size = len(matrix)
-    s = np.sqrt(np.maximum(matrix.diagonal(), 0))
-    s = np.where(s > 0, s, 1)
-    omega, w = np.linalg.eigh(matrix / s[:, None] / s)
+    h = np.maximum(matrix.diagonal(), 0)
+    s = np.sqrt(h)
+    s[(np.abs(matrix - matrix.T) > np.maximum(h[:, None], UNEVEN * s[:, None] * s)).any(1)] = 0
+    inverse = np.divide(1, s, out=np.zeros(size), where=s > 0)
+    omega, w = np.linalg.eigh(matrix * inverse[:, None] * inverse)
     seen = omega > ROUNDING * size * np.finfo(np.float64).eps * omega.max(initial=0)
     values, vectors = np.zeros(size), np.eye(size)
     if seen.any():

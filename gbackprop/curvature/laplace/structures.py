@@ -180,7 +180,7 @@ def flattened(rows: Array) -> Array:
 def of_blocks(values: Mapping[str, Any], factor: float) -> Blocks:
     """Return the structure of a quantity's values times `factor`: Kronecker blocks, or diagonals."""
     if not all(isinstance(value, Kronecker | GroupedKronecker | EigenKronecker) for value in values.values()):
-        diagonals = {name: value.astype("float64") * factor for name, value in values.items()}
+        diagonals = {name: value.astype("float64", order="C") * factor for name, value in values.items()}
         return Diagonal({name: array_module(value).maximum(value, 0) for name, value in diagonals.items()})
     return Blocks({name: _wide(value) * factor for name, value in values.items()})
 
