@@ -130,7 +130,7 @@ class Block:
     def _norm(self) -> Array:
         """Compute the Frobenius norm in the block's dtype, without squares beyond its range."""
         size = self._size()
-        return size * self._scaled(1 / size)._root()
+        return size * self._scaled(1 / size)._root()  # type: ignore[arg-type]
 
     def _size(self) -> Array:
         """Return about the largest entry's size, above 0."""

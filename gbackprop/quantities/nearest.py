@@ -133,8 +133,8 @@ class NearestKronecker(Sampled):
 
 def nearest(columns: StoredColumns, tolerance: float, iterations: int) -> tuple[Array, Array, float | None]:
     """Return A (G, I, I) and B (G, O, O) of equal norms, and a group's last change of ‖R(G)‖ if it did not converge."""
-    a, before, change = inner_products(columns, None), 0.0, None
-    xp = array_module(a)
+    a, change = inner_products(columns, None), None
+    xp, before = array_module(a), 0.0 * _norm(a)
     for _ in range(iterations):
         b = outer_products(columns, a / _norm(a))
         b_norm = _norm(b)

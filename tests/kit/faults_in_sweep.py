@@ -116,9 +116,8 @@ def in_every_pass(sound):
     return arriving
 
 
-def without_noise(plan):
-    plan.mc_noise.update({signal: np.full_like(noise, 0.3) for signal, noise in plan.mc_noise.items()})
-    return plan
+def without_noise(draws):
+    return draws | {"mc_noise": {signal: np.full_like(noise, 0.3) for signal, noise in draws["mc_noise"].items()}}
 
 
 def second_of(moments):
@@ -289,7 +288,7 @@ FAULTS = [
     Fault(losses.GaussianNLLLoss, "variance", "for a deviation", after(lambda v: v**2), normal, "values"),
     Fault(Loss, "check_target", "checks nothing", instead(lambda self, *given: None), squared, "check_target"),
     # the plain sweep
-    Fault(Plan, "with_batch", "no noise", after(without_noise), network, "DiagGGNMC"),
+    Fault(Plan, "draw", "no noise", after(without_noise), network, "DiagGGNMC"),
     Fault(AtLoss, "start", "missing R", without_r, network, "sweep"),
     Fault(AtLoss, "start", "average without R", after(average_times_n), network, "sweep"),
     Fault(AtLoss, "loss_columns", "R instead of √R",
