@@ -14,7 +14,22 @@ from gbackprop.calculus.residual import DiagonalFactors, Factored
 from gbackprop.testing.claims import FoundError
 
 
-class Flat(Layer):
+class Around(Layer):
+    """A layer that is made of another one, whose parameters it has."""
+
+    layer: Layer
+
+    drawn = property(lambda self: self.layer.drawn, lambda self, value: setattr(self.layer, "drawn", value))
+    dtype = property(lambda self: self.layer.dtype, lambda self, value: setattr(self.layer, "dtype", value))
+
+    def parameter_shapes(self) -> dict[str, Shape]:
+        return self.layer.parameter_shapes()
+
+    def draw(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return self.layer.draw(rng)
+
+
+class Flat(Around):
     """A layer of several inputs as one whose input is all of theirs, flat and side by side; parameters are the layer's.
 
     Attributes that are neither its own nor of every layer, such as `bias` and `groups`, are the layer's, too.
@@ -27,9 +42,6 @@ class Flat(Layer):
         for name in self.OF_THE_LAYER:
             setattr(self, name, getattr(layer, name))
 
-    drawn = property(lambda self: self.layer.drawn, lambda self, value: setattr(self.layer, "drawn", value))
-    dtype = property(lambda self: self.layer.dtype, lambda self, value: setattr(self.layer, "dtype", value))
-
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "layer" not in vars(self):  # as in a copy that is not made yet
             raise AttributeError(f"{type(self).__name__} has no {name}")
@@ -37,12 +49,6 @@ class Flat(Layer):
 
     def __repr__(self) -> str:
         return f"{self.layer!r} of {' and '.join(map(str, self.shapes))}"
-
-    def parameter_shapes(self) -> dict[str, Shape]:
-        return self.layer.parameter_shapes()
-
-    def draw(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        return self.layer.draw(rng)
 
     def parameter_jacobians(self, saved: Any) -> dict[str, ParameterJacobian]:
         return self.layer.parameter_jacobians(saved)
@@ -55,9 +61,7 @@ class Flat(Layer):
 
     def split(self, mat: np.ndarray, lead: int) -> list[np.ndarray]:
         """Return what is for each input, after `lead` leading axes."""
-        ends = np.cumsum([prod(shape) for shape in self.shapes])[:-1]
-        parts = np.split(mat, ends, axis=-1)
-        return [part.reshape(*mat.shape[:lead], *shape) for part, shape in zip(parts, self.shapes, strict=True)]
+        return apart(mat, self.shapes, lead)
 
     def joined(self, parts: Any, lead: int) -> np.ndarray:
         """Return what a method gave for each input side by side, if each part has the shape of its input."""
@@ -82,6 +86,12 @@ class Flat(Layer):
 
     def residual(self, saved: Any, grad: np.ndarray) -> np.ndarray:
         return dense(self.layer.residual(saved, grad))
+
+
+def apart(mat: np.ndarray, shapes: Sequence[Shape], lead: int = 1) -> list[np.ndarray]:
+    """Return what is for each input, of such shapes, after `lead` leading axes."""
+    parts = np.split(mat, np.cumsum([prod(shape) for shape in shapes])[:-1], axis=-1)
+    return [part.reshape(*mat.shape[:lead], *shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
 def side_by_side(parts: Sequence[np.ndarray], lead: int = 1) -> np.ndarray:

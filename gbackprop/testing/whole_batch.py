@@ -10,26 +10,18 @@ from gbackprop.calculus.jacobian import ParameterJacobian
 from gbackprop.calculus.layer import Layer, Shape
 from gbackprop.calculus.own_block import OwnBlock
 from gbackprop.calculus.residual import Factored
+from gbackprop.testing.flat import Around
 
 
-class WholeBatch(Layer):
+class WholeBatch(Around):
     """A layer that mixes samples, as one whose features are a batch's, (N, *in); parameters are the layer's."""
 
     def __init__(self, layer: Layer) -> None:
         self.layer = layer
         self.curvature, self.formulas = layer.curvature, layer.formulas  # type: ignore[misc]
 
-    drawn = property(lambda self: self.layer.drawn, lambda self, value: setattr(self.layer, "drawn", value))
-    dtype = property(lambda self: self.layer.dtype, lambda self, value: setattr(self.layer, "dtype", value))
-
     def __repr__(self) -> str:
         return f"{self.layer!r} of whole batches"
-
-    def parameter_shapes(self) -> dict[str, Shape]:
-        return self.layer.parameter_shapes()
-
-    def draw(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        return self.layer.draw(rng)
 
     def output_shape(self, shape: Shape) -> Shape:
         return shape[0], *self.layer.output_shape(shape[1:])

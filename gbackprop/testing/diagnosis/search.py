@@ -14,8 +14,8 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
 from gbackprop.base.threads import one_blas_thread
-from gbackprop.calculus.layer import INPUT, Leaf, leaves_of
-from gbackprop.calculus.walk import upwards
+from gbackprop.calculus.layer import Leaf, leaves_of
+from gbackprop.testing.complex_steps import passes
 from gbackprop.testing.diagnosis.arguments import Change, of_arrays, of_definitions, on_probe, on_subject
 from gbackprop.testing.diagnosis.arrays import ENTRIES
 from gbackprop.testing.diagnosis.care import inherited, of_care, of_methods, wrapped
@@ -324,7 +324,4 @@ def _summed_apart(trial: Trial, axes: tuple[int, ...]) -> Sides:
 def _output(leaves: list[Leaf], trial: Trial) -> np.ndarray:
     """Compute the output of a network's layers at the batch of a trial."""
     (probe,) = (part for part in trial.evaluation.arguments if isinstance(part, Probe))
-    at = {INPUT: probe.x}
-    for leaf, inputs in upwards(leaves, at):
-        at[leaf.position] = leaf.layer.forward(*inputs)[0]
-    return at[leaves[-1].position]
+    return list(passes(leaves, probe.x))[-1].output
