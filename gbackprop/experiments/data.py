@@ -180,14 +180,10 @@ def _cifar_files(
 def _folder(name: str, data_dir: str | Path | None) -> Path:
     """Return the folder of the set's files: `data_dir` itself, or the one of the set's name inside."""
     if data_dir is None:
-        raise ValueError(
-            f"{name}: data_dir is needed: the folder of its files, or its parent (--data-dir DIR)"
-        )
+        raise ValueError(f"{name}: data_dir is needed: the folder of its files, or its parent (--data-dir DIR)")
     folder = Path(data_dir)
     if not folder.is_dir():
-        raise FileNotFoundError(
-            f"{folder}: no such folder; expected the folder of {name}'s files, or its parent"
-        )
+        raise FileNotFoundError(f"{folder}: no such folder; expected the folder of {name}'s files, or its parent")
     if (folder / name).is_dir():
         return folder / name
     # MNIST and Fashion-MNIST share their file names: only the folder distinguishes them.

@@ -17,3 +17,5 @@ CURVATURES = {
 OPTIMIZERS = ("SGD", "Momentum", "Adam", *CURVATURES)
 AVERAGES: dict[str, Literal["mean", "ema"] | None] = {"mean": "mean", "ema": "ema", "none": None}
 DEFAULT_MOMENTUM = 0.9
+TAKEN_BY = {"damping": tuple(CURVATURES), "average": tuple(CURVATURES), "momentum": ("Momentum",)}
+"""The optimizers that a setting is for."""
