@@ -17,8 +17,8 @@ GRID_SEED = 42
 SEEDS = tuple(range(42, 52))
 
 SHARED = ("problem", "epochs", "seeds", "momentum", "average")
-KEYS = {"runs": (*SHARED, "optimizer", "lr", "damping")}
-KEYS["grids"] = (*KEYS["runs"], "seed")
+OF_RUNS = (*SHARED, "optimizer", "lr", "damping")
+KEYS = {"runs": OF_RUNS, "grids": (*OF_RUNS, "seed")}
 
 
 class StudyFileError(ValueError):

@@ -26,7 +26,7 @@ from gbackprop.testing.claims import (
     rounding_of,
 )
 from gbackprop.testing.derivatives import check_derivatives, has_default_vjp, samples
-from gbackprop.testing.diagnosis.search import diagnose
+from gbackprop.testing.diagnosis.search import diagnosed
 from gbackprop.testing.flat import Flat, side_by_side
 from gbackprop.testing.forms import check_forms, check_gradient_form
 from gbackprop.testing.parameters import check_names, check_parameters
@@ -74,7 +74,7 @@ def check_layer(
     Report
         A row for each claim, from `forward` to what rests on it. What the layer raises becomes a row.
     """
-    generator, x = np.random.default_rng(rng), one_batch(layer, x)
+    x = one_batch(layer, x)
     inputs = [asnumpy(part) for part in x] if isinstance(x, tuple) else [x]
     x = inputs[0]
     if len(inputs) > 1:
@@ -83,9 +83,7 @@ def check_layer(
     def check(claims: Claims, subject: Layer, rng: np.random.Generator) -> None:
         claims.attempt("layer", "can be checked", _check, claims, subject, x, rng, reference)
 
-    claims = Claims(_title(layer), REQUIRED, why=partial(diagnose, check, layer))
-    check(claims, layer, generator)
-    return claims.report
+    return diagnosed(_title(layer), REQUIRED, check, layer, rng)
 
 
 def _check(claims: Claims, layer: Layer, x: Any, rng: np.random.Generator, reference: Reference | None) -> None:
@@ -117,14 +115,8 @@ def _check(claims: Claims, layer: Layer, x: Any, rng: np.random.Generator, refer
         _check_mode(training, Probe(twin, batch, noise, True), rng)
         claims.report.rows += training.report.rows
     if "forward" not in claims.doubtful:
-        claims.hold(
-            "output_shape",
-            "other shapes are refused with a ValueError, or go through",
-            _bad_shapes,
-            twin,
-            batch.shape[1:],
-            needs=["output_shape"],
-        )
+        claim = "other shapes are refused with a ValueError, or go through"
+        claims.hold("output_shape", claim, _bad_shapes, twin, batch.shape[1:], needs=["output_shape"])
 
 
 def _each_batch(reference: Reference | None) -> Reference | None:

@@ -21,10 +21,10 @@ from gbackprop.testing.claims import (
     Claims,
     Compared,
     FoundError,
-    NotGivenError,
     expect_shape,
+    not_given,
 )
-from gbackprop.testing.diagnosis.search import diagnose
+from gbackprop.testing.diagnosis.search import diagnosed
 from gbackprop.testing.differences import Derivative
 from gbackprop.testing.likelihood import check_likelihood
 from gbackprop.testing.loss_probe import LossProbe
@@ -71,9 +71,7 @@ def check_loss(
         given = claims, claims.reduced(subject), output, target, rng, reference
         claims.attempt("loss", "can be checked", _check, *given)
 
-    claims = Claims(repr(loss), REQUIRED, why=partial(diagnose, check, loss))
-    check(claims, loss, np.random.default_rng(rng))
-    return claims.report
+    return diagnosed(repr(loss), REQUIRED, check, loss, rng)
 
 
 def _check(
@@ -85,7 +83,7 @@ def _check(
     loss.check_output(output)
     probe = LossProbe(loss, output, target, some_of(prod(output.shape[1:]), rng))
     if is_beyond(loss, output):
-        claims.hold("loss", AT_GIVEN, _not_given, BEYOND)
+        claims.hold("loss", AT_GIVEN, not_given, BEYOND)
         probe = replace(probe, output=probe.drawn)
     claims.hold("target_shape", "is the target's", _wrong_target_shape, probe)
     for name in probe.calls():
@@ -97,7 +95,7 @@ def _check(
     if {"target_shape", "values"} & claims.doubtful:
         return
     if probe.is_sure:
-        claims.hold("loss", AT_GIVEN, _not_given, "the loss is sure of all targets there, and rounding hides the rest")
+        claims.hold("loss", AT_GIVEN, not_given, "the loss is sure of all targets there, and rounding hides the rest")
         probe = replace(probe, output=probe.drawn)
     given = (probe.values, probe.output, probe.where, rng, partial(inside, loss))
     found = claims.attempt("values", "are smooth almost everywhere", smooth, *given)
@@ -116,10 +114,6 @@ def _check(
 
 
 # -------------------------------------------------------------------------------------------------------- the function
-
-
-def _not_given(reason: str) -> str:
-    raise NotGivenError(reason)
 
 
 def _wrong_target_shape(probe: LossProbe) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
@@ -18,6 +17,7 @@ from gbackprop.testing.audit.findings import Auditor, Finding
 from gbackprop.testing.audit.target import Subject, TargetError, parse_shapes, resolve_loss
 from gbackprop.testing.cases import NETWORKS
 from gbackprop.testing.flat import Flat
+from gbackprop.testing.loss_scale import with_reduction
 from gbackprop.testing.operators import is_operator
 from gbackprop.testing.points import inside
 from gbackprop.testing.probe import is_container
@@ -123,14 +123,8 @@ def _loss(asked: Asked, loss: Loss, shape: Shape, auditor: Auditor) -> Iterable[
     output = inside(loss, 2 * auditor.rng(1).standard_normal((asked.batch, *shape)))
     _check_takes(loss, output.shape, f"{asked.target} does not take --input {asked.input}")
     target = _targets(loss, output, auditor.rng(3))
-
-    def found() -> Iterator[Finding]:
-        for reduction in ("mean", "sum"):
-            twin = copy.copy(loss)
-            twin.reduction = reduction
-            yield auditor.loss(twin, output, target)
-
-    return found()
+    twins = with_reduction(loss, "mean"), with_reduction(loss, "sum")
+    return (auditor.loss(twin, output, target) for twin in twins)
 
 
 def _loss_for(asked: Asked, out: Shape) -> Loss:

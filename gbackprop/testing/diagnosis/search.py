@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain, islice
@@ -15,6 +15,7 @@ from scipy.sparse.linalg import LinearOperator
 
 from gbackprop.base.threads import one_blas_thread
 from gbackprop.calculus.layer import Leaf, leaves_of
+from gbackprop.testing.claims import Claims
 from gbackprop.testing.complex_steps import passes
 from gbackprop.testing.diagnosis.arguments import Change, of_arrays, of_definitions, on_probe, on_subject
 from gbackprop.testing.diagnosis.arrays import ENTRIES
@@ -29,7 +30,7 @@ from gbackprop.testing.diagnosis.trials import Check, Sides, Trial, holds, large
 from gbackprop.testing.likelihood import COVARIES, FOLLOWS
 from gbackprop.testing.loss_probe import LossProbe
 from gbackprop.testing.probe import Probe, is_container
-from gbackprop.testing.report import Proposal
+from gbackprop.testing.report import Proposal, Report
 
 TRIALS = 3
 """The number of trials on which a claim fails and an edit must hold."""
@@ -84,6 +85,13 @@ def diagnose(check: Check, subject: Any, method: str, claim: str) -> tuple[Propo
     points = sum(want.size for trial in counted for _, want in trial.parts.values())
     kept = [each for each in ranked[:MOST] if each.cost <= ranked[0].cost + CLOSE]
     return tuple(Proposal(each.words, batches, points) for each in kept)
+
+
+def diagnosed(title: str, required: Collection[str], check: Check, subject: Any, rng: Any) -> Report:
+    """Return the report of a check of a subject, whose failures can be diagnosed."""
+    claims = Claims(title, required, why=partial(diagnose, check, subject))
+    check(claims, subject, np.random.default_rng(rng))
+    return claims.report
 
 
 CHANCE = "its sign alone", "clipped to"
