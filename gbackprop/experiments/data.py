@@ -26,12 +26,7 @@ from gbackprop.experiments.formats import (
 
 __all__ = ["NAMES", "Dataset", "load", "read_cifar10", "read_cifar100", "read_idx"]
 
-IDX_FILES = (
-    "train-images-idx3-ubyte",
-    "train-labels-idx1-ubyte",
-    "t10k-images-idx3-ubyte",
-    "t10k-labels-idx1-ubyte",
-)
+IDX_FILES = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 CIFAR_TRAIN = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
 CIFAR_TEST = "test_batch.bin"
 CIFAR100_FILES = ("train.bin", "test.bin")

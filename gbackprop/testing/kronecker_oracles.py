@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -73,9 +72,7 @@ def b_of_weight(layer: Layer, b: np.ndarray) -> np.ndarray:
     return b if len(own) == 1 else np.stack([b[np.ix_(outputs, outputs)] for outputs in own])
 
 
-def _first_output(layer: Layer, x: np.ndarray) -> np.ndarray:
-    """Return a layer's output for the first sample, flat."""
-    return flat(layer.forward(x[:1])[0])[0]
+
 
 
 def _bias_key(layer: Layer) -> str:
@@ -124,7 +121,8 @@ def kfra(names: list[str], leaves: list[Leaf], x: np.ndarray, average: np.ndarra
         alone = isinstance(layer, Shift)
         if key in layer.parameters and _has_factors(layer) and (alone or not isinstance(layer, ENTRYWISE)):
             # J of the outputs in the bias, shape (D, O), is the same for every sample
-            bias = complex_derivative(partial(_first_output, layer, arriving), layer.parameters[key])
+            first = lambda of=layer, x=arriving[:1]: flat(of.forward(x)[0])[0]  # noqa: E731
+            bias = complex_derivative(first, layer.parameters[key])
             b = bias.T @ average @ bias
             both = {} if alone else _named(names, leaf, input_square(layer, arriving) / n, b)
             found |= both or {leaf.parameters[key]: (None, b)}

@@ -176,12 +176,9 @@ def smooth_point(probe: Probe, rng: np.random.Generator) -> Point:
 
 
 def smooth(
-    function: Callable[[np.ndarray], np.ndarray],
-    x: np.ndarray,
-    where: np.ndarray,
-    rng: np.random.Generator,
+    function: Callable[[np.ndarray], np.ndarray], x: np.ndarray, where: np.ndarray, rng: np.random.Generator,
     place: Callable[[np.ndarray], np.ndarray] = np.copy,
-) -> tuple[np.ndarray, Derivative]:
+) -> tuple[np.ndarray, Derivative]:  # fmt: skip
     """Move coordinates of `x` that have a kink, until there is none; `place` says where a moved number comes to lie.
 
     They are moved to where the function is defined: log has such a slope at 0.01 that it looks like a kink.

@@ -79,9 +79,7 @@ def dense_arrivals(
     jacobians = [_jacobians(each) for each in passed]
     swept = [each for each in passed if each.leaf.swept]
     above = {each.leaf.name: _jacobians_of_later(each.leaf.position, passed, jacobians) for each in swept}
-    gradients = {
-        name: np.einsum("nca,nc->na", later[len(passed) - 1], gradient) for name, later in above.items()
-    }
+    gradients = {name: np.einsum("nca,nc->na", later[len(passed) - 1], gradient) for name, later in above.items()}
     residuals = [
         dense_residual(each, gradients[each.leaf.name]) if each.leaf.layer.curvature != "zero" else None
         for each in swept

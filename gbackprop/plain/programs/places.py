@@ -25,8 +25,7 @@ def _numbers(value: Any) -> Any:
     if isinstance(value, Ref):
         return value.number
     pairs = value.items() if isinstance(value, Mapping) else attributes_of(value)
-    found = {key: _numbers(each) for key, each in pairs if any(True for _ in arrays_in(each))}
-    return found
+    return {key: _numbers(each) for key, each in pairs if any(True for _ in arrays_in(each))}
 
 
 def leaves_in(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], int]]:

@@ -27,13 +27,7 @@ from gbackprop.plain.programs.comparison import check_result, check_there, compa
 from gbackprop.plain.programs.cost import Cost, cost_of
 from gbackprop.plain.programs.module import source_of
 from gbackprop.plain.programs.places import leaves_in, results_of, value_at
-from gbackprop.plain.programs.recording import (
-    Recording,
-    inputs_of,
-    mapped_arrays,
-    on_host,
-    record,
-)
+from gbackprop.plain.programs.recording import Recording, inputs_of, mapped_arrays, on_host, record
 from gbackprop.plain.programs.simplify import needed, simplified
 from gbackprop.plain.reference import run
 from gbackprop.quantities.base import Quantity

@@ -152,14 +152,8 @@ def _worst_sample(
 
 
 def _picture(
-    title: tuple[str, str],
-    rows: Axis,
-    columns: Axis,
-    sample: int | None,
-    got: np.ndarray,
-    want: np.ndarray,
-    found: Derivative,
-    largest: float | None = None,
-) -> Picture:
+    title: tuple[str, str], rows: Axis, columns: Axis, sample: int | None, got: np.ndarray, want: np.ndarray,
+    found: Derivative, largest: float | None = None,
+) -> Picture:  # fmt: skip
     largest = float(np.abs(want).max(initial=0)) if largest is None else largest
     return Picture(*title, rows, columns, sample, got, want, largest or 1.0, found.oracle, found.tolerance)

@@ -24,15 +24,12 @@ TOKEN = re.compile(
     rf"(?P<number>\d+(?:\.\d+)?|½)|(?P<raised>[⁰¹²³⁴-⁹⁺⁻ˣʸᶠ]+)|(?P<index>[ᵢⱼₖ₁-₄]|_[a-z](?![a-z_]))"
     rf"|(?P<word>√|{LETTER}+(?:_{LETTER}{{2,}})*['′]*)|(?P<open>[(\[])|(?P<close>[)\]])|(?P<sign>≤|≥|\S)"
 )
-FUNCTIONS = {"σ": "expit", "Φ": "ndtr", "√": "sqrt"} | {
-    name: name for name in ("exp", "log", "sqrt", "sin", "cos", "tan", "arctan")
-} | {name: name for name in ("tanh", "sinh", "cosh", "erf", "sign", "abs", "max", "min")}
+NAMES = ("exp", "log", "sqrt", "sin", "cos", "tan", "arctan", "tanh", "sinh", "cosh", "erf", "sign", "abs", "max",
+         "min")  # fmt: skip
+FUNCTIONS = {"σ": "expit", "Φ": "ndtr", "√": "sqrt"} | dict(zip(NAMES, NAMES, strict=True))
 WORDS = {word: f" {word} " for word in ("if", "else", "and", "or")}
-SIGNS = {"≤": "<=", "≥": ">=", "−": "-", "·": "*", "∘": "*", "^": "**", "=": "=="} | {
-    **WORDS,
-    "[": "(1.0 if (",
-    "]": ") else 0.0)",
-}
+SIGNS = {"≤": "<=", "≥": ">=", "−": "-", "·": "*", "∘": "*", "^": "**", "=": "=="}
+SIGNS |= {"[": "(1.0 if (", "]": ") else 0.0)"} | WORDS
 
 
 class FormulaError(ValueError):
