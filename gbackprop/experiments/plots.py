@@ -76,10 +76,7 @@ def _fill(figure: Figure, shown: Sequence[Curve]) -> None:
         for curve, style in zip(shown, _styles(shown), strict=True):
             _draw(axes, curve, metric, style)
         _finish(axes, shown, metric, 1 + GUTTER * (aside + 1))
-    handles = [
-        _line(curve, style, name)
-        for curve, style, name in zip(shown, _styles(shown), labels(shown), strict=True)
-    ]
+    handles = [_line(*each) for each in zip(shown, _styles(shown), labels(shown), strict=True)]
     if any(_published(shown, metric) for metric in METRICS):
         note = " (last epoch: on the right)" if aside else ""
         handles.append(_mark("#555555", label=f"published median{note}"))

@@ -51,9 +51,7 @@ SAMPLES = 3
 Reference = Callable[[np.ndarray], np.ndarray]
 
 
-def check_layer(
-    layer: Layer, x: Any, rng: int | np.random.Generator = 0, reference: Reference | None = None
-) -> Report:
+def check_layer(layer: Layer, x: Any, rng: int | np.random.Generator = 0, reference: Reference | None = None) -> Report:
     """Compare every method of a layer with differences of its forward pass, in float64 on the host.
 
     Parameters
@@ -191,11 +189,8 @@ def _impure_function(probe: Probe) -> str:
 
 
 def _impurity(probe: Probe, name: str) -> str:
-    watched = {
-        "its argument": (probe.tangents, probe.columns, probe.signs, probe.curvature),
-        "what forward saved": probe.saved,
-        "the layer": probe.layer,
-    }
+    arguments = probe.tangents, probe.columns, probe.signs, probe.curvature
+    watched = {"its argument": arguments, "what forward saved": probe.saved, "the layer": probe.layer}
     return impurity(probe.calls()[name], watched, _other(probe))
 
 

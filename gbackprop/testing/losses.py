@@ -200,9 +200,7 @@ def _hessian_sum(probe: LossProbe, hessian: Derivative) -> Compared:
 def _impurity(probe: LossProbe, name: str) -> str:
     call = probe.calls()[name]
     output, target = probe.output.copy(), probe.target.copy()  # so that nothing impure spoils what follows
-    return impurity(
-        lambda: call(output, target), {"its output": output, "its target": target, "the loss": probe.loss}
-    )
+    return impurity(lambda: call(output, target), {"its output": output, "its target": target, "the loss": probe.loss})
 
 
 def _check_conduct(claims: Claims, probe: LossProbe, rng: np.random.Generator) -> None:
@@ -257,11 +255,8 @@ def _not_finite(name: str, probe: LossProbe, extreme: np.ndarray) -> str:
 def _accepted(probe: LossProbe) -> str:
     target = probe.target
     other = target.astype(np.float64) if target.dtype.kind in "iu" else target.astype(np.int64)
-    wrong = {
-        "one sample too few": target[1:],
-        "one axis too many": target[..., None],
-        f"{other.dtype} for {target.dtype}": other,
-    }
+    wrong = {"one sample too few": target[1:], "one axis too many": target[..., None]}
+    wrong[f"{other.dtype} for {target.dtype}"] = other
     for name, bad in wrong.items():
         try:
             probe.loss.check_target("target", bad, probe.output)

@@ -53,12 +53,8 @@ def source_of(program: Any) -> tuple[str, dict[str, np.ndarray], set[int]]:
     names, notes = _letters(program)
     lines = Expressions(program, names)
     parts = _parts(program, lines, notes)
-    inputs = [
-        f"{lines.name(number)} = {kind}[{key!r}]"
-        for name, number in recording.inputs.items()
-        for kind, _, key in [name.partition("/")]
-        if key and lines.is_used(number)
-    ]
+    given = [(*name.partition("/"), number) for name, number in recording.inputs.items() if lines.is_used(number)]
+    inputs = [f"{lines.name(number)} = {kind}[{key!r}]" for kind, _, key, number in given if key]
     factor, batch = program.plan.scale.factor, program.plan.scale.batch
     if lines.scaled:
         inputs.append(f"R = {f'1 / {batch}' if factor == 1 / batch else repr(factor)}  # of L = R Σₙ ℓₙ, N = {batch}")
