@@ -27,14 +27,13 @@ from gbackprop.testing.claims import (
 )
 from gbackprop.testing.derivatives import check_derivatives, has_default_vjp, samples
 from gbackprop.testing.diagnosis.search import diagnosed
-from gbackprop.testing.flat import Flat, side_by_side
+from gbackprop.testing.flat import Flat, WholeBatch, side_by_side
 from gbackprop.testing.forms import check_forms, check_gradient_form
 from gbackprop.testing.parameters import check_names, check_parameters
 from gbackprop.testing.points import CANCELLED, largest, shrunk, size_of, sizes_of_terms, smooth_point
 from gbackprop.testing.probe import PER_SAMPLE_AXIS, Probe, one_batch, rows_of_noise, twin_of
 from gbackprop.testing.purity import impurity
 from gbackprop.testing.report import Report
-from gbackprop.testing.whole_batch import WholeBatch
 
 BASIC = ("jmp", "mjp", "vjp", "residual")
 """The methods that others call: their purity is checked first."""

@@ -20,11 +20,10 @@ from gbackprop.testing.complex_steps import passes
 from gbackprop.testing.diagnosis.arguments import Change, of_arrays, of_definitions, on_probe, on_subject
 from gbackprop.testing.diagnosis.arrays import ENTRIES
 from gbackprop.testing.diagnosis.care import inherited, of_care, of_methods, wrapped
-from gbackprop.testing.diagnosis.deadline import Deadline
+from gbackprop.testing.diagnosis.deadline import Deadline, limited_memory
 from gbackprop.testing.diagnosis.options import of_defaults, of_leaves, of_options, with_option, with_parameter
 from gbackprop.testing.diagnosis.relations import ZERO, Found, Relations
 from gbackprop.testing.diagnosis.rewriting import mends, rewritten
-from gbackprop.testing.diagnosis.space import limited_memory
 from gbackprop.testing.diagnosis.terms import scalars_of
 from gbackprop.testing.diagnosis.trials import Check, Sides, Trial, holds, largest, met, parts_of, sides, trials_of
 from gbackprop.testing.likelihood import COVARIES, FOLLOWS
