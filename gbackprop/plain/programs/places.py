@@ -35,10 +35,3 @@ def leaves_in(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[st
     else:
         for key, each in value.items():
             yield from leaves_in(each, (*path, key))
-
-
-def value_at(values: Any, path: tuple[str, ...]) -> Any:
-    """Return the array at a path."""
-    for key in path:
-        values = values[key]
-    return values

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from html import escape
 from importlib import import_module
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ from gbackprop.plain.programs.check import check_of
 from gbackprop.plain.programs.comparison import check_result, check_there, compare, forget, other_numbers
 from gbackprop.plain.programs.cost import Cost, cost_of
 from gbackprop.plain.programs.module import source_of
-from gbackprop.plain.programs.places import leaves_in, results_of, value_at
+from gbackprop.plain.programs.places import leaves_in, results_of
 from gbackprop.plain.programs.recording import Recording, inputs_of, mapped_arrays, on_host, record
 from gbackprop.plain.programs.simplify import needed, simplified
 from gbackprop.plain.reference import run
@@ -229,7 +231,7 @@ class Program:
         values["random"] = {name: asarray(each, self.device) for name, each in values["random"].items()}
         self._check({f"{kind}/{key}": array for kind, arrays in values.items() for key, array in arrays.items()})
         got = self.function(x, y, values["parameters"], values["random"], self.constants_there, *weights)
-        result = mapped_arrays(self.recording.result, lambda ref: value_at(got, self.paths[ref.number]))
+        result = mapped_arrays(self.recording.result, lambda ref: reduce(getitem, self.paths[ref.number], got))
         plan.loss.check_output(result.output)
         result = replace(result, objective=plan.loss.plain or plan.loss, scale=plan.scale)
         return by_inputs(plan, result) if plan.scale.rows else result
