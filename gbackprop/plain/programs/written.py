@@ -15,8 +15,6 @@ import numpy as np
 
 from gbackprop.array import Array, array_module, asarray, asnumpy, device_of, on_device_of, scipy_module
 from gbackprop.base.checks import batch_of, positive
-from gbackprop.base.errors import UnsupportedError
-from gbackprop.base.recording.refused import TraceError
 from gbackprop.base.recording.tape import TapeStep
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.state import digests_of, parts_of
@@ -28,8 +26,7 @@ from gbackprop.plain.programs.check import check_of
 from gbackprop.plain.programs.comparison import check_result, check_there, compare, forget, other_numbers
 from gbackprop.plain.programs.cost import Cost, cost_of
 from gbackprop.plain.programs.module import source_of
-from gbackprop.plain.programs.places import leaves_in, results_of
-from gbackprop.plain.programs.recording import Recording, inputs_of, mapped_arrays, on_host, record
+from gbackprop.plain.programs.recording import inputs_of, leaves_in, mapped_arrays, on_host, recorded, results_of
 from gbackprop.plain.programs.simplify import needed, simplified
 from gbackprop.plain.reference import run
 from gbackprop.quantities.base import Quantity
@@ -266,18 +263,6 @@ class Program:
             for step in needed(self.steps, wanted):
                 found[step.results[0]].append(name)
         return found
-
-
-def recorded(plan: Plan, x: Array, y: Array) -> Recording:
-    """Record the sweep; an error says in which part of it."""
-    recording = Recording()
-    try:
-        record(recording, plan, x, y)
-    except TraceError as error:
-        part = recording.part(recording.tape.section)
-        instead = "; gbackprop.reference computes it" if part.startswith("quantity") else ""
-        raise UnsupportedError(f"program: {part}: {error}{instead}") from None
-    return recording
 
 
 def _kind(array: Any) -> tuple[Any, Any, str]:
