@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import block_diag
 
-from gbackprop.testing.complex_steps import STEP, flat, inputs_of
+from gbackprop.testing.complex_steps import STEP, flat, passes
 from gbackprop.testing.kronecker_oracles import b_of_weight, input_jacobian, weight_inputs
 from gbackprop.testing.oracles import loss_derivatives, reverse_gradients
 from gbackprop.testing.referee import DEFINITIONS, Brute, Definition, Problem
@@ -82,7 +82,7 @@ class Matrices(Brute):
         if fisher == "empirical":
             curvature = np.einsum("nc,nd->ncd", self.slopes, self.slopes)
         arriving = np.broadcast_to(np.eye(curvature.shape[1]), curvature.shape)  # of outputs in the outputs of a layer
-        for leaf, (x,) in reversed(list(inputs_of(dense.leaves, dense.x))):
+        for leaf, (x,), _, _ in reversed(list(passes(dense.leaves, dense.x))):
             if "weight" in leaf.parameters:
                 o, seen, channels_first = len(leaf.layer.parameters["bias"]), weight_inputs(leaf.layer, x), x.ndim == 4
                 at = arriving.reshape(*curvature.shape[:2], *((o, -1) if channels_first else (-1, o)))

@@ -20,18 +20,12 @@ PARTS = ("parameters", "optimizer")
 
 
 def save(
-    path: Path,
-    key: str,
-    rows: list[dict[str, Any]],
-    parameters: Mapping[str, np.ndarray],
+    path: Path, key: str, rows: list[dict[str, Any]], parameters: Mapping[str, np.ndarray],
     optimizer: Mapping[str, np.ndarray],
-) -> None:
+) -> None:  # fmt: skip
     """Write a checkpoint beside its place, then move it there in one step: a kill leaves the old one or the new one."""
-    arrays = {
-        f"{part}/{name}": value
-        for part, mapping in zip(PARTS, (parameters, optimizer), strict=True)
-        for name, value in mapping.items()
-    }
+    parts = dict(zip(PARTS, (parameters, optimizer), strict=True))
+    arrays = {f"{part}/{name}": value for part, given in parts.items() for name, value in given.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
     write_checkpoint(path, {"format": FORMAT, "run": json.loads(key), "rows": rows}, arrays)
 

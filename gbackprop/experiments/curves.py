@@ -59,11 +59,8 @@ def labels(shown: Sequence[Curve]) -> list[str]:
     result = []
     for curve, name in zip(shown, names, strict=True):
         others = [other.spec for other, same in zip(shown, names, strict=True) if same == name]
-        differing = [
-            key
-            for key in ("lr", "damping", "momentum", "average", "epochs")
-            if len({getattr(other, key) for other in others}) > 1
-        ]
+        keys = ("lr", "damping", "momentum", "average", "epochs")
+        differing = [key for key in keys if len({getattr(other, key) for other in others}) > 1]
         result.append(" ".join([name, *(f"{key} {_short(getattr(curve.spec, key))}" for key in differing)]))
     return result
 

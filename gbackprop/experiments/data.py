@@ -26,12 +26,7 @@ from gbackprop.experiments.formats import (
 
 __all__ = ["NAMES", "Dataset", "load", "read_cifar10", "read_cifar100", "read_idx"]
 
-IDX_FILES = (
-    "train-images-idx3-ubyte",
-    "train-labels-idx1-ubyte",
-    "t10k-images-idx3-ubyte",
-    "t10k-labels-idx1-ubyte",
-)
+IDX_FILES = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 CIFAR_TRAIN = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
 CIFAR_TEST = "test_batch.bin"
 CIFAR100_FILES = ("train.bin", "test.bin")
@@ -180,14 +175,10 @@ def _cifar_files(
 def _folder(name: str, data_dir: str | Path | None) -> Path:
     """Return the folder of the set's files: `data_dir` itself, or the one of the set's name inside."""
     if data_dir is None:
-        raise ValueError(
-            f"{name}: data_dir is needed: the folder of its files, or its parent (--data-dir DIR)"
-        )
+        raise ValueError(f"{name}: data_dir is needed: the folder of its files, or its parent (--data-dir DIR)")
     folder = Path(data_dir)
     if not folder.is_dir():
-        raise FileNotFoundError(
-            f"{folder}: no such folder; expected the folder of {name}'s files, or its parent"
-        )
+        raise FileNotFoundError(f"{folder}: no such folder; expected the folder of {name}'s files, or its parent")
     if (folder / name).is_dir():
         return folder / name
     # MNIST and Fashion-MNIST share their file names: only the folder distinguishes them.

@@ -8,16 +8,10 @@ from gbackprop.experiments.spec import RunSpec
 # Seconds of an epoch over those of SGD's, roughly: they order the work, and give the cost of an optimizer by another's
 # until it has run itself.
 COSTS = {
-    "SGD": 1.0,
-    "Momentum": 1.0,
-    "Adam": 1.2,
-    "DiagGGN-MC": 2.0,
-    "DiagGGN": 4.0,
-    "DiagHessian": 5.0,
-    "KFAC": 20.0,
-    "KFLR": 22.0,
-    "KFRA": 24.0,
-}
+    "SGD": 1.0, "Momentum": 1.0, "Adam": 1.2,
+    "DiagGGN-MC": 2.0, "DiagGGN": 4.0, "DiagHessian": 5.0,
+    "KFAC": 20.0, "KFLR": 22.0, "KFRA": 24.0,
+}  # fmt: skip
 
 
 def weight(spec: RunSpec) -> float:

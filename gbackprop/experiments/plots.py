@@ -25,16 +25,10 @@ Style = Literal["-", "--", ":", "-."]
 # Okabe and Ito's palette, which people with any of the common colour blindnesses can tell apart; its yellow is too
 # light for lines. First-order methods are dashed or dotted besides, and each optimizer keeps its colour everywhere.
 COLORS = {
-    "SGD": "#999999",
-    "Momentum": "#000000",
-    "Adam": "#777777",
-    "DiagGGN": "#E69F00",
-    "DiagGGN-MC": "#56B4E9",
-    "DiagHessian": "#D55E00",
-    "KFAC": "#009E73",
-    "KFLR": "#0072B2",
-    "KFRA": "#CC79A7",
-}
+    "SGD": "#999999", "Momentum": "#000000", "Adam": "#777777",
+    "DiagGGN": "#E69F00", "DiagGGN-MC": "#56B4E9", "DiagHessian": "#D55E00",
+    "KFAC": "#009E73", "KFLR": "#0072B2", "KFRA": "#CC79A7",
+}  # fmt: skip
 DASHES: dict[str, Style] = {"SGD": ":", "Momentum": "--", "Adam": "-."}
 # Exact and sampled curvatures often lead to the same curve: drawn later and narrower, it leaves the others a rim.
 WIDTHS = {"DiagGGN": 4.0, "KFAC": 4.0, "DiagGGN-MC": 2.6, "KFLR": 2.6, "DiagHessian": 1.3, "KFRA": 1.3}
@@ -42,11 +36,9 @@ WIDTHS = {"DiagGGN": 4.0, "KFAC": 4.0, "DiagGGN-MC": 2.6, "KFLR": 2.6, "DiagHess
 STYLES: tuple[Style, ...] = ("-", "--", ":", "-.")
 GUTTER = 0.03  # of the axis of epochs, for each mark on its right
 NAMES = {
-    "test_loss": "test loss",
-    "test_accuracy": "test accuracy",
-    "train_loss": "training loss",
-    "train_accuracy": "training accuracy",
-}
+    "test_loss": "test loss", "test_accuracy": "test accuracy",
+    "train_loss": "training loss", "train_accuracy": "training accuracy",
+}  # fmt: skip
 
 
 def draw(shown: Sequence[Curve], problem: str, path: str | Path) -> None:
@@ -76,10 +68,7 @@ def _fill(figure: Figure, shown: Sequence[Curve]) -> None:
         for curve, style in zip(shown, _styles(shown), strict=True):
             _draw(axes, curve, metric, style)
         _finish(axes, shown, metric, 1 + GUTTER * (aside + 1))
-    handles = [
-        _line(curve, style, name)
-        for curve, style, name in zip(shown, _styles(shown), labels(shown), strict=True)
-    ]
+    handles = [_line(*each) for each in zip(shown, _styles(shown), labels(shown), strict=True)]
     if any(_published(shown, metric) for metric in METRICS):
         note = " (last epoch: on the right)" if aside else ""
         handles.append(_mark("#555555", label=f"published median{note}"))

@@ -60,27 +60,15 @@ class Benchmark:
 _NORMAL = partial(truncated_normal, deviation=0.05)
 
 _TABLE = (
-    Benchmark(
-        *("mnist_logreg", "mnist", 128, 50, 0.0, (784,), architectures.logreg),
-        *(constant, constant, constant),
-        augmented=False,
-    ),
-    Benchmark(
-        *("fmnist_2c2d", "fashion-mnist", 128, 100, 0.0, (1, 28, 28), architectures.net_2c2d),
-        *(_NORMAL, _NORMAL, partial(constant, value=0.05)),
-        augmented=False,
-    ),
-    Benchmark(
-        *("cifar10_3c3d", "cifar-10", 128, 100, 0.002, (3, 32, 32), architectures.net_3c3d),
-        *(xavier_normal, xavier_uniform, constant),
-        augmented=True,
-    ),
-    Benchmark(
-        *("cifar100_allcnnc", "cifar-100", 256, 350, 5e-4, (3, 32, 32), architectures.net_allcnnc),
-        *(xavier_normal, xavier_uniform, partial(constant, value=0.1)),
-        augmented=True,
-    ),
-)
+    Benchmark("mnist_logreg", "mnist", 128, 50, 0.0, (784,), architectures.logreg,
+              constant, constant, constant, augmented=False),
+    Benchmark("fmnist_2c2d", "fashion-mnist", 128, 100, 0.0, (1, 28, 28), architectures.net_2c2d,
+              _NORMAL, _NORMAL, partial(constant, value=0.05), augmented=False),
+    Benchmark("cifar10_3c3d", "cifar-10", 128, 100, 0.002, (3, 32, 32), architectures.net_3c3d,
+              xavier_normal, xavier_uniform, constant, augmented=True),
+    Benchmark("cifar100_allcnnc", "cifar-100", 256, 350, 5e-4, (3, 32, 32), architectures.net_allcnnc,
+              xavier_normal, xavier_uniform, partial(constant, value=0.1), augmented=True),
+)  # fmt: skip
 PROBLEMS = {entry.name: entry for entry in _TABLE}
 
 

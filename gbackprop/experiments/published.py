@@ -20,14 +20,10 @@ class Figure:
 
 # Test accuracy and test loss after the last epoch, by the published hyperparameters.
 _LOGREG = {
-    "DiagGGN": (0.9268, 0.2673),
-    "DiagGGN-MC": (0.9270, 0.2682),
-    "KFAC": (0.9245, 0.2722),
-    "KFLR": (0.9246, 0.2719),
-    "KFRA": (0.9246, 0.2720),
-    "Adam": (0.9265, 0.2644),
-    "Momentum": (0.9247, 0.2692),
-}
+    "DiagGGN": (0.9268, 0.2673), "DiagGGN-MC": (0.9270, 0.2682),
+    "KFAC": (0.9245, 0.2722), "KFLR": (0.9246, 0.2719), "KFRA": (0.9246, 0.2720),
+    "Adam": (0.9265, 0.2644), "Momentum": (0.9247, 0.2692),
+}  # fmt: skip
 
 # Test accuracy after 10 epochs, with all training images.
 _3C3D = {"DiagGGN": 0.7197, "KFAC": 0.7794, "KFLR": 0.7816, "Adam": 0.7330, "Momentum": 0.7224}

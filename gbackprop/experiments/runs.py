@@ -68,14 +68,9 @@ class _Diverged(Exception):
 
 
 def run(
-    spec: RunSpec,
-    data_dir: str | Path | None = None,
-    device: str = "cpu",
-    checkpoint: str | Path | None = None,
-    report: Report | None = None,
-    split: Split | None = None,
-    workers: int | None = None,
-) -> Outcome:
+    spec: RunSpec, data_dir: str | Path | None = None, device: str = "cpu", checkpoint: str | Path | None = None,
+    report: Report | None = None, split: Split | None = None, workers: int | None = None,
+) -> Outcome:  # fmt: skip
     """Train a network from its initial values, or from a checkpoint, to the end."""
     check_device(device)
     split = split or load_problem(problem(spec.problem), data_dir)
@@ -170,13 +165,9 @@ class _State:
     # ------------------------------------------------------------------------------------------------------ checkpoint
 
     def save(self, path: Path) -> None:
-        checkpoints.save(
-            path,
-            self.spec.key(),
-            [asdict(row) for row in self.rows],
-            {name: gb.asnumpy(value) for name, value in self.network.state_dict().items()},
-            self.optimizer.state_dict(),
-        )
+        rows, state = [asdict(row) for row in self.rows], self.network.state_dict()
+        parameters = {name: gb.asnumpy(value) for name, value in state.items()}
+        checkpoints.save(path, self.spec.key(), rows, parameters, self.optimizer.state_dict())
 
     def restore(self, path: Path) -> None:
         rows, parameters, optimizer = checkpoints.load(path, self.spec.key())

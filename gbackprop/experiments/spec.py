@@ -8,12 +8,11 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from gbackprop import optim
-from gbackprop.base.checks import positive
+from gbackprop.base.checks import number, positive
 from gbackprop.base.names import near_miss
-from gbackprop.experiments.optimizers import AVERAGES, CURVATURES, DEFAULT_MOMENTUM, OPTIMIZERS
+from gbackprop.experiments.optimizers import AVERAGES, CURVATURES, DEFAULT_MOMENTUM, OPTIMIZERS, TAKEN_BY
 from gbackprop.experiments.problems import problem
 from gbackprop.network import Sequential
-from gbackprop.optim.base import number
 
 
 @dataclass(frozen=True)
@@ -34,30 +33,25 @@ class RunSpec:
             names, near = ", ".join(OPTIMIZERS), near_miss(self.optimizer, OPTIMIZERS)
             raise ValueError(f"optimizer: expected one of {names}, got {self.optimizer!r}{near}")
         epochs = problem(self.problem).epochs if self.epochs is None else self.epochs
-        curved, moving = self.optimizer in CURVATURES, self.optimizer == "Momentum"
         self._put("lr", number("lr", self.lr, above=0))
         self._put("seed", positive("seed", self.seed, 0))
         self._put("epochs", positive("epochs", epochs, 1))
-        self._allow("damping", curved)
-        self._allow("average", curved)
-        self._allow("momentum", moving)
-        if curved:
+        for name, takers in TAKEN_BY.items():
+            if self.optimizer not in takers and getattr(self, name) is not None:
+                raise ValueError(f"{name}: {self.optimizer} has none, got {getattr(self, name)!r}")
+        if self.optimizer in CURVATURES:
             if self.damping is None:
                 raise ValueError(f"damping: {self.optimizer} needs one")
             self._put("damping", number("damping", self.damping, least=0))
             self._put("average", "mean" if self.average is None else self.average)
             if not isinstance(self.average, str) or self.average not in AVERAGES:
                 raise ValueError(f"average: expected one of {', '.join(AVERAGES)}, got {self.average!r}")
-        if moving:
+        if self.optimizer == "Momentum":
             momentum = DEFAULT_MOMENTUM if self.momentum is None else self.momentum
             self._put("momentum", number("momentum", momentum, least=0, below=1))
 
     def _put(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
-
-    def _allow(self, name: str, allowed: bool) -> None:
-        if not allowed and getattr(self, name) is not None:
-            raise ValueError(f"{name}: {self.optimizer} has none, got {getattr(self, name)!r}")
 
     def key(self) -> str:
         """Return the settings as canonical text, JSON with sorted keys: equal for equal runs, and for no others."""

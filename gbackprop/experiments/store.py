@@ -89,11 +89,8 @@ class Store:
     def start(self, spec: RunSpec) -> None:
         """Note that a run has begun."""
         with self._transaction() as execute:
-            self._move(
-                execute,
-                *(spec, "pending", "running"),
-                *("started = ?, finished = NULL, error = NULL, owner = ?", (_now(), process_name())),
-            )
+            assigned = "started = ?, finished = NULL, error = NULL, owner = ?"
+            self._move(execute, spec, "pending", "running", assigned, (_now(), process_name()))
 
     def release(self, spec: RunSpec) -> None:
         """Note that a running run was stopped before its end."""
@@ -103,11 +100,9 @@ class Store:
     def finish(self, outcome: Outcome, owner: str = "", versions: str = "") -> None:
         """Store a run with all its rows, in one transaction."""
         with self._transaction() as execute:
-            number = self._move(
-                execute,
-                *(outcome.spec, "running", outcome.status),
-                *("finished = ?, owner = ?, versions = ?", (_now(), owner or process_name(), versions)),
-            )
+            values = _now(), owner or process_name(), versions
+            assigned = "finished = ?, owner = ?, versions = ?"
+            number = self._move(execute, outcome.spec, "running", outcome.status, assigned, values)
             marks = ", ".join("?" * (len(COLUMNS) + 1))
             for row in outcome.rows:
                 execute(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gbackprop.base.names import near_miss
-from gbackprop.experiments.optimizers import CURVATURES, OPTIMIZERS
+from gbackprop.experiments.optimizers import CURVATURES, OPTIMIZERS, TAKEN_BY
 from gbackprop.experiments.protocol import Grid, Protocol
 from gbackprop.experiments.spec import RunSpec
 
@@ -16,12 +16,9 @@ DAMPINGS = tuple(10.0**exponent for exponent in range(-4, 2))
 GRID_SEED = 42
 SEEDS = tuple(range(42, 52))
 
-TAKEN_BY = {"damping": tuple(CURVATURES), "average": tuple(CURVATURES), "momentum": ("Momentum",)}
 SHARED = ("problem", "epochs", "seeds", "momentum", "average")
-KEYS = {
-    "runs": (*SHARED, "optimizer", "lr", "damping"),
-    "grids": (*SHARED, "optimizer", "lr", "damping", "seed"),
-}
+OF_RUNS = (*SHARED, "optimizer", "lr", "damping")
+KEYS = {"runs": OF_RUNS, "grids": (*OF_RUNS, "seed")}
 
 
 class StudyFileError(ValueError):

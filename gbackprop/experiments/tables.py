@@ -22,11 +22,8 @@ def _row(curve: Curve, label: str) -> tuple[str, ...]:
     spec = curve.spec
     seeds = f"{len(curve.runs)}" + (f" ({curve.diverged} diverged)" if curve.diverged else "")
     damping = "–" if spec.damping is None else f"{spec.damping:g}"
-    return (
-        *(label, f"{spec.lr:g}", damping, _places(curve), seeds),
-        *(_final(curve, "test_accuracy"), _published(curve, "test_accuracy")),
-        *(_final(curve, "test_loss"), _published(curve, "test_loss")),
-    )
+    figures = [cell(curve, metric) for metric in ("test_accuracy", "test_loss") for cell in (_final, _published)]
+    return label, f"{spec.lr:g}", damping, _places(curve), seeds, *figures
 
 
 def _places(curve: Curve) -> str:

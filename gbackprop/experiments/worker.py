@@ -90,7 +90,8 @@ def stop_file(folder: Path) -> Path:
 
 def compute(task: Task) -> Answer:
     """Compute a run, from its checkpoint if there is one."""
-    answer = Answer(owner=process_name(), versions=_versions())
+    versions = {"gbackprop": __version__, "numpy": np.__version__, "python": platform.python_version()}
+    answer = Answer(owner=process_name(), versions=json.dumps(versions))
     try:
         # The process that had this run before may live a moment longer than the study that it worked for.
         with hold(task.lock, LOCK_PATIENCE), threadpool_limits(task.threads):
@@ -154,7 +155,3 @@ def read_note(task: Task) -> Note | None:
         return Note(**json.loads(task.note.read_text()))
     except (OSError, ValueError, TypeError):
         return None
-
-
-def _versions() -> str:
-    return json.dumps({"gbackprop": __version__, "numpy": np.__version__, "python": platform.python_version()})

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from operator import add
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -173,6 +173,11 @@ class Claims:
             return {"verdict": NOT_GIVEN, "problem": str(error)}
         except Exception as error:  # whatever a subject raises is a finding, not a failure of the check
             return {"verdict": FAILED, "problem": f"raised {type(error).__name__}: {error}"}
+
+
+def not_given(reason: str) -> NoReturn:
+    """Raise the error that there is nothing to judge, in place of a comparison."""
+    raise NotGivenError(reason)
 
 
 def expect_shape(got: Any, shape: tuple[int, ...]) -> None:

@@ -103,12 +103,6 @@ def passes(leaves: list[Leaf], x: np.ndarray) -> Iterator[Passed]:
         yield Passed(leaf, rows, output, saved)
 
 
-def inputs_of(leaves: list[Leaf], x: np.ndarray) -> Iterator[tuple[Leaf, list[np.ndarray]]]:
-    """Yield each layer with its inputs."""
-    for leaf, inputs, _, _ in passes(leaves, x):
-        yield leaf, inputs
-
-
 def flat(values: np.ndarray) -> np.ndarray:
     """Return values as one row for each sample, ``[N, *out] -> [N, D]``."""
     return values.reshape(len(values), -1)

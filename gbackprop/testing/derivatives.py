@@ -15,7 +15,7 @@ from gbackprop.calculus.signals import ALL
 from gbackprop.testing.claims import LEAST_SEEN, Claims, Compared, FoundError, NotGivenError, expect_shape
 from gbackprop.testing.differences import EPS, REAL_STEP, Derivative, derivative
 from gbackprop.testing.flat import Flat
-from gbackprop.testing.points import Point, input_curve, largest, shrunk, units
+from gbackprop.testing.points import Point, input_curve, largest, pulled, shrunk, units
 from gbackprop.testing.probe import Probe, is_container
 
 EQUAL = 0.7
@@ -157,14 +157,10 @@ def _unknown(kind: str) -> str:
 
 def _second(probe: Probe, point: Point) -> Derivative:
     """d/dx of Jᵀ g, by differences of the vjp, shape (K, N, *in)."""
-    vec = probe.columns[0]
-
-    def pulled(x: np.ndarray) -> np.ndarray:
-        return probe.layer.vjp(probe.run(x)[1], np.concatenate([vec] * (len(x) // len(vec))))
-
     terms, left = (largest(each.calls()["vjp"]()) for each in (shrunk(probe), probe))
     eps = EPS * max(1.0, terms / (left or terms or 1.0))  # values are rounded as their terms are
-    second = derivative(input_curve(pulled, point.x, point.inputs), REAL_STEP * point.size, eps)
+    curve = input_curve(partial(pulled, probe, probe.columns[0]), point.x, point.inputs)
+    second = derivative(curve, REAL_STEP * point.size, eps)
     if second.tolerance > LEAST_SEEN:
         raise NotGivenError(f"rounding alone moves differences of vjp by {second.tolerance:.0e} of them")
     return second

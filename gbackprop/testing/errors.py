@@ -7,30 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from gbackprop.array import asnumpy
 from gbackprop.quantities import GroupedKronecker, Kronecker
+from gbackprop.testing.claims import Compared, Evaluation
 
 
 def relative_error(got: Any, want: Any) -> float:
-    """Largest difference over the largest expected entry: inf for another shape, NaN if `got` holds NaN."""
-    got, want = asnumpy(got), np.asarray(want)
-    if got.shape != want.shape:
-        return np.inf
-    largest = np.max(np.abs(want), initial=0)
-    return float(np.max(np.abs(got - want), initial=0) / (largest or 1))
+    """Largest difference over the largest expected entry: inf for another shape or name, NaN if `got` holds NaN."""
+    found = Evaluation(Compared, (got, want, "")).fields()
+    return np.inf if found.get("problem") else found["error"]
 
 
 def largest_error(got: Mapping[str, Any], want: Mapping[str, Any]) -> float:
-    """Return the largest relative error over the parameters of a quantity."""
-    if set(got) != set(want):
-        return np.inf
-    errors = [0.0]
-    for name, value in want.items():
-        if not isinstance(got[name], Kronecker | GroupedKronecker):
-            errors.append(relative_error(got[name], value))
-            continue
-        for factor, expected in zip((got[name].A, got[name].B), value, strict=True):
-            if (factor is None) != (expected is None):
-                return np.inf
-            errors += [] if expected is None else [relative_error(factor, expected)]
-    return float(np.max(errors))  # unlike max(), does not lose a NaN
+    """Return the largest relative error over the parameters of a quantity, whose factors (A, B) may be expected."""
+    return relative_error(*({name: _parts(value) for name, value in each.items()} for each in (got, want)))
+
+
+def _parts(value: Any) -> Any:
+    value = (value.A, value.B) if isinstance(value, Kronecker | GroupedKronecker) else value
+    return dict(zip("AB", value, strict=True)) if isinstance(value, tuple) else value

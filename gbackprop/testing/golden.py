@@ -96,9 +96,7 @@ def check_folder(
     return report
 
 
-def check_case(
-    name: str, case: Mapping[str, np.ndarray], dtype: str = "float64", device: str = "cpu"
-) -> list[Cell]:
+def check_case(name: str, case: Mapping[str, np.ndarray], dtype: str = "float64", device: str = "cpu") -> list[Cell]:
     """Return the cells of one case; a case that cannot be built has them all fail, with the reason."""
     found = {key.split("/")[0] for key in case}
     wanted = [key for key in (*PASS_KEYS, *KINDS) if key in found]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -14,7 +13,7 @@ from gbackprop.layers.norms.affine import Matrix, Shift
 from gbackprop.layers.norms.batchnorm import _BatchNorm
 from gbackprop.layers.norms.normalization import Norm
 from gbackprop.layers.norms.scale import Scale
-from gbackprop.testing.complex_steps import complex_derivative, flat, inputs_of
+from gbackprop.testing.complex_steps import complex_derivative, flat, passes
 
 Oracle = dict[str, dict[str, Any]]
 """Quantity name -> parameter name -> array, or (A, B) for Kronecker factors."""
@@ -73,9 +72,7 @@ def b_of_weight(layer: Layer, b: np.ndarray) -> np.ndarray:
     return b if len(own) == 1 else np.stack([b[np.ix_(outputs, outputs)] for outputs in own])
 
 
-def _first_output(layer: Layer, x: np.ndarray) -> np.ndarray:
-    """Return a layer's output for the first sample, flat."""
-    return flat(layer.forward(x[:1])[0])[0]
+
 
 
 def _bias_key(layer: Layer) -> str:
@@ -100,7 +97,7 @@ def kronecker(
     """Compute the oracle of the Kronecker factors, from dense Jacobians and the curvature at the outputs."""
     found: Oracle = {kind: {} for kind in curvatures}
     total: dict[str, Any] = {}  # A, over all uses of a weight
-    for leaf, arriving in inputs_of(leaves, x):
+    for leaf, arriving, _, _ in passes(leaves, x):
         entrywise = isinstance(leaf.layer, ENTRYWISE)
         if not _has_factors(leaf.layer) or not (entrywise or _bias(leaf) in jacobians):  # a user's may have no bias
             continue
@@ -119,13 +116,13 @@ def kfra(names: list[str], leaves: list[Leaf], x: np.ndarray, average: np.ndarra
     """Compute the factors of KFRA, by its recursion over the layers down to the lowest, by its position."""
     found: dict[str, Any] = {}
     n = len(x)
-    for leaf, inputs in reversed(list(inputs_of(leaves, x))):
-        (arriving,) = inputs
+    for leaf, (arriving,), _, _ in reversed(list(passes(leaves, x))):
         layer, key = leaf.layer, _bias_key(leaf.layer)
         alone = isinstance(layer, Shift)
         if key in layer.parameters and _has_factors(layer) and (alone or not isinstance(layer, ENTRYWISE)):
             # J of the outputs in the bias, shape (D, O), is the same for every sample
-            bias = complex_derivative(partial(_first_output, layer, arriving), layer.parameters[key])
+            first = lambda of=layer, x=arriving[:1]: flat(of.forward(x)[0])[0]  # noqa: E731
+            bias = complex_derivative(first, layer.parameters[key])
             b = bias.T @ average @ bias
             both = {} if alone else _named(names, leaf, input_square(layer, arriving) / n, b)
             found |= both or {leaf.parameters[key]: (None, b)}

@@ -26,15 +26,14 @@ from gbackprop.testing.claims import (
     rounding_of,
 )
 from gbackprop.testing.derivatives import check_derivatives, has_default_vjp, samples
-from gbackprop.testing.diagnosis.search import diagnose
-from gbackprop.testing.flat import Flat, side_by_side
+from gbackprop.testing.diagnosis.search import diagnosed
+from gbackprop.testing.flat import Flat, WholeBatch, side_by_side
 from gbackprop.testing.forms import check_forms, check_gradient_form
 from gbackprop.testing.parameters import check_names, check_parameters
 from gbackprop.testing.points import CANCELLED, largest, shrunk, size_of, sizes_of_terms, smooth_point
 from gbackprop.testing.probe import PER_SAMPLE_AXIS, Probe, one_batch, rows_of_noise, twin_of
 from gbackprop.testing.purity import impurity
 from gbackprop.testing.report import Report
-from gbackprop.testing.whole_batch import WholeBatch
 
 BASIC = ("jmp", "mjp", "vjp", "residual")
 """The methods that others call: their purity is checked first."""
@@ -51,9 +50,7 @@ SAMPLES = 3
 Reference = Callable[[np.ndarray], np.ndarray]
 
 
-def check_layer(
-    layer: Layer, x: Any, rng: int | np.random.Generator = 0, reference: Reference | None = None
-) -> Report:
+def check_layer(layer: Layer, x: Any, rng: int | np.random.Generator = 0, reference: Reference | None = None) -> Report:
     """Compare every method of a layer with differences of its forward pass, in float64 on the host.
 
     Parameters
@@ -74,7 +71,7 @@ def check_layer(
     Report
         A row for each claim, from `forward` to what rests on it. What the layer raises becomes a row.
     """
-    generator, x = np.random.default_rng(rng), one_batch(layer, x)
+    x = one_batch(layer, x)
     inputs = [asnumpy(part) for part in x] if isinstance(x, tuple) else [x]
     x = inputs[0]
     if len(inputs) > 1:
@@ -83,9 +80,7 @@ def check_layer(
     def check(claims: Claims, subject: Layer, rng: np.random.Generator) -> None:
         claims.attempt("layer", "can be checked", _check, claims, subject, x, rng, reference)
 
-    claims = Claims(_title(layer), REQUIRED, why=partial(diagnose, check, layer))
-    check(claims, layer, generator)
-    return claims.report
+    return diagnosed(_title(layer), REQUIRED, check, layer, rng)
 
 
 def _check(claims: Claims, layer: Layer, x: Any, rng: np.random.Generator, reference: Reference | None) -> None:
@@ -117,14 +112,8 @@ def _check(claims: Claims, layer: Layer, x: Any, rng: np.random.Generator, refer
         _check_mode(training, Probe(twin, batch, noise, True), rng)
         claims.report.rows += training.report.rows
     if "forward" not in claims.doubtful:
-        claims.hold(
-            "output_shape",
-            "other shapes are refused with a ValueError, or go through",
-            _bad_shapes,
-            twin,
-            batch.shape[1:],
-            needs=["output_shape"],
-        )
+        claim = "other shapes are refused with a ValueError, or go through"
+        claims.hold("output_shape", claim, _bad_shapes, twin, batch.shape[1:], needs=["output_shape"])
 
 
 def _each_batch(reference: Reference | None) -> Reference | None:
@@ -199,11 +188,8 @@ def _impure_function(probe: Probe) -> str:
 
 
 def _impurity(probe: Probe, name: str) -> str:
-    watched = {
-        "its argument": (probe.tangents, probe.columns, probe.signs, probe.curvature),
-        "what forward saved": probe.saved,
-        "the layer": probe.layer,
-    }
+    arguments = probe.tangents, probe.columns, probe.signs, probe.curvature
+    watched = {"its argument": arguments, "what forward saved": probe.saved, "the layer": probe.layer}
     return impurity(probe.calls()[name], watched, _other(probe))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -49,19 +50,15 @@ def losses_for(shape: Shape) -> SearchStrategy[losses.Loss]:
     """Shipped losses, with options, that take any outputs of a feature shape."""
     reductions, above = st.sampled_from(["mean", "sum"]), st.sampled_from([1.0, 0.3, 2.5])
     ignored = st.sampled_from([None, IGNORED] + [0] * (shape[0] > 1))
-    chosen = st.builds(losses.NLLLoss, reductions, weight=_weights(shape[:1]), ignore_index=ignored)
-    cross = st.builds(
-        losses.CrossEntropyLoss,
-        reductions,
-        weight=_weights(shape[:1]),
-        ignore_index=ignored,
-        label_smoothing=st.sampled_from([0.0, 0.2, 1.0]),
-    )
+
+    smoothing = st.sampled_from([0.0, 0.2, 1.0])
+    of_labels = partial(st.builds, weight=_weights(shape[:1]), ignore_index=ignored)
+    cross = of_labels(losses.CrossEntropyLoss, reductions, label_smoothing=smoothing)
     bits = st.builds(losses.BCEWithLogitsLoss, reductions, weight=_weights(shape), pos_weight=_weights(shape[-1:]))
     huber, smooth = st.builds(losses.HuberLoss, reductions, above), st.builds(losses.SmoothL1Loss, reductions, above)
     counts = st.builds(losses.PoissonNLLLoss, reductions, full=st.booleans())
     normal = st.builds(losses.GaussianNLLLoss, reductions, full=st.booleans(), eps=st.sampled_from([1e-6, 0.5]))
-    flat = chosen | st.builds(losses.L1Loss, reductions)
+    flat = of_labels(losses.NLLLoss, reductions) | st.builds(losses.L1Loss, reductions)
     return st.one_of(st.builds(losses.MSELoss, reductions), bits, cross, huber, smooth, counts, normal, flat)
 
 

@@ -21,10 +21,10 @@ from gbackprop.testing.claims import (
     Claims,
     Compared,
     FoundError,
-    NotGivenError,
     expect_shape,
+    not_given,
 )
-from gbackprop.testing.diagnosis.search import diagnose
+from gbackprop.testing.diagnosis.search import diagnosed
 from gbackprop.testing.differences import Derivative
 from gbackprop.testing.likelihood import check_likelihood
 from gbackprop.testing.loss_probe import LossProbe
@@ -71,9 +71,7 @@ def check_loss(
         given = claims, claims.reduced(subject), output, target, rng, reference
         claims.attempt("loss", "can be checked", _check, *given)
 
-    claims = Claims(repr(loss), REQUIRED, why=partial(diagnose, check, loss))
-    check(claims, loss, np.random.default_rng(rng))
-    return claims.report
+    return diagnosed(repr(loss), REQUIRED, check, loss, rng)
 
 
 def _check(
@@ -85,7 +83,7 @@ def _check(
     loss.check_output(output)
     probe = LossProbe(loss, output, target, some_of(prod(output.shape[1:]), rng))
     if is_beyond(loss, output):
-        claims.hold("loss", AT_GIVEN, _not_given, BEYOND)
+        claims.hold("loss", AT_GIVEN, not_given, BEYOND)
         probe = replace(probe, output=probe.drawn)
     claims.hold("target_shape", "is the target's", _wrong_target_shape, probe)
     for name in probe.calls():
@@ -97,7 +95,7 @@ def _check(
     if {"target_shape", "values"} & claims.doubtful:
         return
     if probe.is_sure:
-        claims.hold("loss", AT_GIVEN, _not_given, "the loss is sure of all targets there, and rounding hides the rest")
+        claims.hold("loss", AT_GIVEN, not_given, "the loss is sure of all targets there, and rounding hides the rest")
         probe = replace(probe, output=probe.drawn)
     given = (probe.values, probe.output, probe.where, rng, partial(inside, loss))
     found = claims.attempt("values", "are smooth almost everywhere", smooth, *given)
@@ -116,10 +114,6 @@ def _check(
 
 
 # -------------------------------------------------------------------------------------------------------- the function
-
-
-def _not_given(reason: str) -> str:
-    raise NotGivenError(reason)
 
 
 def _wrong_target_shape(probe: LossProbe) -> str:
@@ -206,9 +200,7 @@ def _hessian_sum(probe: LossProbe, hessian: Derivative) -> Compared:
 def _impurity(probe: LossProbe, name: str) -> str:
     call = probe.calls()[name]
     output, target = probe.output.copy(), probe.target.copy()  # so that nothing impure spoils what follows
-    return impurity(
-        lambda: call(output, target), {"its output": output, "its target": target, "the loss": probe.loss}
-    )
+    return impurity(lambda: call(output, target), {"its output": output, "its target": target, "the loss": probe.loss})
 
 
 def _check_conduct(claims: Claims, probe: LossProbe, rng: np.random.Generator) -> None:
@@ -263,11 +255,8 @@ def _not_finite(name: str, probe: LossProbe, extreme: np.ndarray) -> str:
 def _accepted(probe: LossProbe) -> str:
     target = probe.target
     other = target.astype(np.float64) if target.dtype.kind in "iu" else target.astype(np.int64)
-    wrong = {
-        "one sample too few": target[1:],
-        "one axis too many": target[..., None],
-        f"{other.dtype} for {target.dtype}": other,
-    }
+    wrong = {"one sample too few": target[1:], "one axis too many": target[..., None]}
+    wrong[f"{other.dtype} for {target.dtype}"] = other
     for name, bad in wrong.items():
         try:
             probe.loss.check_target("target", bad, probe.output)

@@ -18,7 +18,7 @@ from gbackprop.losses.base import Loss
 from gbackprop.quantities import Quantity
 from gbackprop.testing.claims import ROUNDINGS, UNIT, Claims, Compared, NotGivenError, both, largest_of
 from gbackprop.testing.complex_steps import passes
-from gbackprop.testing.diagnosis.search import diagnose
+from gbackprop.testing.diagnosis.search import diagnosed
 from gbackprop.testing.layers import check_layer
 from gbackprop.testing.losses import check_loss
 from gbackprop.testing.quantities import ORACLE_TOLERANCE, check_quantities
@@ -67,10 +67,7 @@ def check_network(
         if setting is not None:
             claims.attempt("backward", "can be checked", _check, claims, claims.reduced(setting), rng)
 
-    why = partial(diagnose, check, network)
-    claims = Claims(f"{network!r} with {loss!r}", ["forward", "backward"], why=why)
-    check(claims, network, np.random.default_rng(rng))
-    return claims.report
+    return diagnosed(f"{network!r} with {loss!r}", ["forward", "backward"], check, network, rng)
 
 
 def _check(claims: Claims, setting: CheckedNetwork, rng: np.random.Generator) -> None:
@@ -123,9 +120,7 @@ def _cancels(setting: CheckedNetwork) -> bool:
     return not is_chain(leaves) or any(isinstance(leaf.layer, FactoredLayer) for leaf in leaves)
 
 
-def _arrival(
-    name: str, found: Arrivals, dense: Arrivals, rounding: Callable[[str], Any], share: float
-) -> Compared:
+def _arrival(name: str, found: Arrivals, dense: Arrivals, rounding: Callable[[str], Any], share: float) -> Compared:
     want = {layer: dense[name][layer] for layer in found[GRADIENT.name]}
     got = {layer: found[name].get(layer, np.zeros_like(want[layer])) for layer in want}  # no column carries zeros
     floor = max(share * largest_of(want), floor_of(want, ORACLE_TOLERANCE))

@@ -10,7 +10,7 @@ import numpy as np
 
 from gbackprop.base.checks import kind_of
 from gbackprop.testing.claims import ROUNDING, Claims, Compared, expect_shape
-from gbackprop.testing.diagnosis.search import diagnose
+from gbackprop.testing.diagnosis.search import diagnosed
 from gbackprop.testing.purity import impurity
 from gbackprop.testing.report import Report
 
@@ -42,9 +42,7 @@ def check_operator(
         raise ValueError(f"dense: expected shape {shape} as the operator has, got {np.shape(dense)}")
     allowed = (1e-3 if single else ROUNDING) if tolerance is None else tolerance
     check = partial(_check, dense=None if dense is None else np.asarray(dense), allowed=allowed)
-    claims = Claims(type(operator).__name__, ("matvec", "matmat"), why=partial(diagnose, check, operator))
-    check(claims, operator, np.random.default_rng(rng))
-    return claims.report
+    return diagnosed(type(operator).__name__, ("matvec", "matmat"), check, operator, rng)
 
 
 def _check(claims: Claims, operator: Any, rng: np.random.Generator, dense: Any, allowed: float) -> None:

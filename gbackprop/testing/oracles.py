@@ -42,11 +42,6 @@ from gbackprop.testing.loss_probe import LossProbe
 from gbackprop.testing.rounded import RoundedLoss, round_values
 
 
-def _complex(x: np.ndarray) -> np.ndarray:
-    """Return a batch as complex128, or as it is if it has integers."""
-    return x.astype(np.complex128) if x.dtype.kind == "f" else x
-
-
 def output_jacobians(twin: Any, leaves: list[Leaf], x: np.ndarray) -> dict[str, np.ndarray]:
     """J of the outputs in each parameter, shape (N, C, *p), by complex steps through the forward pass."""
     found = {name: complex_derivative(lambda: flat(twin.forward(x)[0]), v) for name, v in _values(leaves).items()}
@@ -128,7 +123,8 @@ class Dense:
         self, network: Container, loss: Loss, x: np.ndarray, y: np.ndarray, mc_targets: np.ndarray | None = None
     ) -> None:
         self.differentiated: Loss | RoundedLoss = loss
-        self.loss, self.x, self.y, self.factor = loss, _complex(x), y, loss.factor(len(x), y)
+        self.x = x.astype(np.complex128) if x.dtype.kind == "f" else x
+        self.loss, self.y, self.factor = loss, y, loss.factor(len(x), y)
         self.twin, self.names = complex_copy(network), list(network.trainable)
         self.leaves, own = leaves_of(self.twin, x.shape[1:]), leaves_of(network, x.shape[1:])
         self.lowest = next((leaf.position for leaf in own if leaf.swept), 0) if is_swept_chain(own) else None

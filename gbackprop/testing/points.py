@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -155,6 +156,11 @@ SHORT = 1e-7
 """A step, beside the size of numbers, over which functions bend less than they are rounded."""
 
 
+def pulled(probe: Probe, vec: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Return Jᵀ g at a multiple of the batch, in the order [repeat, sample]."""
+    return probe.layer.vjp(probe.run(x)[1], np.concatenate([vec] * (len(x) // len(vec))))
+
+
 def smooth_point(probe: Probe, rng: np.random.Generator) -> Point:
     """Move the probe's batch, where it must be, to a point without kinks; its Jacobian there."""
     size = probe.x.size + probe.output.size
@@ -163,23 +169,16 @@ def smooth_point(probe: Probe, rng: np.random.Generator) -> Point:
     x, jacobian = smooth(lambda moved: probe.run(moved)[0], probe.x, inputs, rng)
     if probe.layer.curvature != "zero" and not x.all():  # zeros of padding may lie where the slope has a kink
         g = rng.standard_normal(probe.output.shape)
-
-        def pulled(moved: np.ndarray) -> np.ndarray:
-            return probe.layer.vjp(probe.run(moved)[1], np.resize(g, (len(moved), *g.shape[1:])))
-
         with suppress(Exception):  # claims on vjp say what is wrong with it
-            x, _ = smooth(pulled, x, inputs, rng)
+            x, _ = smooth(partial(pulled, probe, g), x, inputs, rng)
             x, jacobian = smooth(lambda moved: probe.run(moved)[0], x, inputs, rng)
     return Point(x, inputs, outputs, jacobian)
 
 
 def smooth(
-    function: Callable[[np.ndarray], np.ndarray],
-    x: np.ndarray,
-    where: np.ndarray,
-    rng: np.random.Generator,
+    function: Callable[[np.ndarray], np.ndarray], x: np.ndarray, where: np.ndarray, rng: np.random.Generator,
     place: Callable[[np.ndarray], np.ndarray] = np.copy,
-) -> tuple[np.ndarray, Derivative]:
+) -> tuple[np.ndarray, Derivative]:  # fmt: skip
     """Move coordinates of `x` that have a kink, until there is none; `place` says where a moved number comes to lie.
 
     They are moved to where the function is defined: log has such a slope at 0.01 that it looks like a kink.

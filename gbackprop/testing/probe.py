@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -36,7 +36,10 @@ def one_batch(network: Layer, x: Any) -> Any:
     return x if getattr(network, "several", None) is None else batch_of(network, x)
 
 
-def twin_of(layer: Layer, dtype: Any = np.float64, rng: np.random.Generator | None = None) -> Layer:
+L = TypeVar("L", bound=Layer)
+
+
+def twin_of(layer: L, dtype: Any = np.float64, rng: np.random.Generator | None = None) -> L:
     """Return a copy of a layer that shares nothing, on the host, in a dtype; parameters are drawn if they were not."""
     twin = copy.deepcopy(layer)
     for _, part in twin.named_layers():

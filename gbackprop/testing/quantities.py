@@ -31,7 +31,7 @@ from gbackprop.testing.claims import (
     largest_of,
     rounding_of,
 )
-from gbackprop.testing.diagnosis.search import diagnose
+from gbackprop.testing.diagnosis.search import diagnosed
 from gbackprop.testing.estimates import estimated
 from gbackprop.testing.likelihood import ALARMS
 from gbackprop.testing.loss_scale import check_factor, takes_reduction
@@ -39,7 +39,7 @@ from gbackprop.testing.oracles import ORACLES, definition_of
 from gbackprop.testing.points import BEYOND, is_beyond
 from gbackprop.testing.purity import impurity
 from gbackprop.testing.report import Report
-from gbackprop.testing.runs import Runs, fits, floor_of, has_rows, is_of_pairs, pairs
+from gbackprop.testing.runs import Runs, fits, floor_of, has_rows, in_both_axes, is_of_pairs, pairs
 from gbackprop.testing.setting import CheckedNetwork, Values
 
 ORACLE_TOLERANCE = 1e-9
@@ -49,26 +49,17 @@ NO_DEFINITION = "its formula is not checked against anything: give the quantity 
 
 NO_CONVENTION = "the oracle has no whole blocks, and of KFAC the default of fisher, sharing and joint_bias"
 
-BLOCKS: dict[str, dict[str, int]] = {
-    "sample_block=1": {"sample_block": 1},
-    "sample_block=2": {"sample_block": 2},
-    "workers=2": {"workers": 2},
-    "column_block=1": {"column_block": 1},
-    "column_block=3": {"column_block": 3},
-    "sample_block=2, column_block=2": {"sample_block": 2, "column_block": 2},
-}
+BLOCKS: dict[str, dict[str, int]] = {", ".join(f"{name}={size}" for name, size in each.items()): each for each in (
+    {"sample_block": 1}, {"sample_block": 2}, {"workers": 2}, {"column_block": 1}, {"column_block": 3},
+    {"sample_block": 2, "column_block": 2},
+)}  # fmt: skip
 """Ways to cut the work that must not change results."""
 
 
 def check_quantity(
-    quantity: Quantity,
-    network: Layer,
-    loss: Loss,
-    x: Any,
-    y: Any,
-    rng: int | np.random.Generator = 0,
+    quantity: Quantity, network: Layer, loss: Loss, x: Any, y: Any, rng: int | np.random.Generator = 0,
     device: str = "cpu",
-) -> Report:
+) -> Report:  # fmt: skip
     """Compare a quantity with its definition by brute force, and with the laws of all quantities.
 
     If a layer is at a kink, samples and parameters are moved by a thousandth of their size first.
@@ -102,18 +93,13 @@ def check_quantity(
             check_factor(claims, setting.loss, setting.y)  # R, which the oracle takes from the loss
             claims.attempt("backward", "can be checked", check_quantities, claims, setting, [subject], rng)
 
-    claims = Claims(f"{quantity!r} of {network!r}", ["backward"], why=partial(diagnose, check, quantity))
-    check(claims, quantity, np.random.default_rng(rng))
-    return claims.report
+    return diagnosed(f"{quantity!r} of {network!r}", ["backward"], check, quantity, rng)
 
 
 def check_quantities(
-    claims: Claims,
-    setting: CheckedNetwork,
-    asked: Sequence[Quantity],
-    rng: np.random.Generator,
+    claims: Claims, setting: CheckedNetwork, asked: Sequence[Quantity], rng: np.random.Generator,
     needs: Sequence[str] = (),
-) -> None:
+) -> None:  # fmt: skip
     """Add rows on the driver, and on each quantity."""
     setting.expect_finite()
     setting = setting.off_kinks()
@@ -236,17 +222,14 @@ def _permuted(runs: Runs, quantity: Quantity) -> Compared:
         n = len(runs.order)
         if not all(is_of_pairs(value, n) or value.shape[:1] != (n,) for value in want.values()):
             raise NotGivenError("whether its first axis is that of the samples is not known")
-        want = {name: _both_permuted(value, runs.order) if is_of_pairs(value, n) else value
+        want = {name: in_both_axes(value, n, runs.order) if is_of_pairs(value, n) else value
                 for name, value in want.items()}  # fmt: skip
     elif has_rows(quantity, want, len(runs.order), runs.setting.network.parameters):
         want = {name: value[runs.order] for name, value in want.items()}
     return runs.beside(quantity, runs.together(quantity, "permuted"), want, "the order given")
 
 
-def _both_permuted(matrix: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Permute the samples in both axes of a Gram matrix, (N V, N V)."""
-    n = len(order)
-    return matrix.reshape(n, -1, n, len(matrix) // n)[order][:, :, order].reshape(matrix.shape)
+
 
 
 def _merged(runs: Runs, quantity: Quantity, reduction: str) -> Compared:

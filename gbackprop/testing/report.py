@@ -183,7 +183,7 @@ class Report:
             raise _FailedClaimsError(self)
 
     def __str__(self) -> str:
-        table = [("method", "claim", "oracle", "points", "error", "allowed", "verdict"), *map(_cells, self.rows)]
+        table = [COLUMNS, *map(cells_of, self.rows)]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = [self.subject]
         for cells, row in zip(table, [None, *self.rows], strict=True):
@@ -206,7 +206,10 @@ class _FailedClaimsError(AssertionError):
         return "\n".join([f"{self.report.subject}: {len(lines)} of {len(self.report.rows)} claims fail", *lines])
 
 
-def _cells(row: Row) -> tuple[str, ...]:
-    """Return the cells of a row in the table."""
+COLUMNS = ("method", "claim", "oracle", "points", "error", "allowed", "verdict")
+
+
+def cells_of(row: Row) -> tuple[str, ...]:
+    """Return the cells of a row, by `COLUMNS`."""
     numbers = (str(row.points), f"{row.error:.1e}", f"{row.tolerance:.0e}") if row.points else ("", "", "")
     return row.method, row.claim, row.oracle, *numbers, row.verdict

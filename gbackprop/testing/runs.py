@@ -174,6 +174,12 @@ def is_of_pairs(value: np.ndarray, n: int) -> bool:
     return value.ndim == 2 and value.shape[0] == value.shape[1] and not value.shape[0] % n
 
 
+def in_both_axes(matrix: np.ndarray, n: int, rows: np.ndarray) -> np.ndarray:
+    """Return a Gram matrix of n samples, (N V, N V), for others of them."""
+    blocks = matrix.reshape(n, -1, n, len(matrix) // n)[rows][:, :, rows]
+    return blocks.reshape(len(rows) * blocks.shape[1], -1)
+
+
 def fits(quantity: Quantity, options: Mapping[str, int]) -> bool:
     """Return whether a quantity can be computed in blocks that the options of a call ask for."""
     if not options or not averages(quantity):

@@ -75,18 +75,12 @@ class CheckedNetwork:
 
     @staticmethod
     def of(
-        network: Layer,
-        loss: Loss,
-        x: Any,
-        y: Any,
-        rng: np.random.Generator,
-        device: str = "cpu",
+        network: Layer, loss: Loss, x: Any, y: Any, rng: np.random.Generator, device: str = "cpu",
         fresh: Callable[..., tuple[np.ndarray, ...]] = lambda *arrays: arrays,
-    ) -> CheckedNetwork:
+    ) -> CheckedNetwork:  # fmt: skip
         """Return the setting in float64, of a few samples or of `fresh` ones made from these."""
         chain, x = network if isinstance(network, Container) else Sequential(network), one_batch(network, x)
         twin, x, y = twin_of(chain, rng=rng), np.array(asnumpy(x)[:SAMPLES]), np.array(asnumpy(y)[:SAMPLES])
-        assert isinstance(twin, Container)
         x, y = fresh(*(a.astype(float) if a.dtype.kind == "f" else a for a in (x, y)))
         return CheckedNetwork(twin, loss, x, y, _draw(loss, twin.forward(x)[0], rng), device)
 
@@ -139,13 +133,9 @@ class CheckedNetwork:
 
     def cast(self, dtype: Any) -> CheckedNetwork:
         """Return the setting in another dtype."""
-        x, y = (a.astype(dtype) if a.dtype.kind == "f" else a for a in (self.x, self.y))
-        targets = self.targets
-        if targets is not None and targets.dtype.kind == "f":
-            targets = targets.astype(dtype)
-        twin = twin_of(self.network, dtype)
-        assert isinstance(twin, Container)
-        return CheckedNetwork(twin, self.loss, x, y, targets, self.device)
+        given: dict[str, Any] = {"x": self.x, "y": self.y, "targets": self.targets}
+        floats = {name: a.astype(dtype) for name, a in given.items() if a is not None and a.dtype.kind == "f"}
+        return replace(self, network=twin_of(self.network, dtype), **floats)
 
     def expect_finite(self) -> None:
         """Raise the error that nothing can be judged where the loss, or the square of a derivative, is infinite."""
@@ -183,7 +173,6 @@ class CheckedNetwork:
         twin = twin_of(self.network, dtype)
         for value in twin.parameters.values():
             value[...] = change(value)
-        assert isinstance(twin, Container)
         x = change(self.x) if self.x.dtype.kind == "f" else self.x
         for leaf in leaves_of(twin, x.shape[1:]):
             if isinstance(part := leaf.layer, InputPart) and part.kind == "integers":
@@ -262,6 +251,9 @@ def _spread(own: Values, nearby: Iterable[Values]) -> dict[str, Any]:
 def _by_name(found: Values) -> Values:
     """Return Kronecker factors (A, B) of an oracle by name."""
     return {n: dict(zip("AB", each, strict=True)) if isinstance(each, tuple) else each for n, each in found.items()}
+
+
+
 
 
 def _at_kink(layer: Layer, x: np.ndarray) -> bool:

@@ -29,9 +29,7 @@ Arrivals = dict[str, dict[str, np.ndarray]]
 """Signal -> layer name -> what arrives at its output: the gradient (N, D), Ḡ (D, D), of others Σᵥ s v vᵀ (N, D, D)."""
 
 
-def arrivals(
-    network: Container, loss: Loss, x: np.ndarray, y: np.ndarray, quantities: Sequence[Quantity]
-) -> Arrivals:
+def arrivals(network: Container, loss: Loss, x: np.ndarray, y: np.ndarray, quantities: Sequence[Quantity]) -> Arrivals:
     """Return all columns that a sweep carries to each layer that it reaches."""
     plan = make_plan(network, loss, x, y, quantities, 0)
     arriving = _Arriving({signal.name: {} for signal in plan.signals})
@@ -79,30 +77,24 @@ def dense_arrivals(
     jacobians = [_jacobians(each) for each in passed]
     swept = [each for each in passed if each.leaf.swept]
     above = {each.leaf.name: _jacobians_of_later(each.leaf.position, passed, jacobians) for each in swept}
-    gradients = {
-        name: np.einsum("nca,nc->na", later[len(passed) - 1], gradient) for name, later in above.items()
-    }
-    residuals = [
-        dense_residual(each, gradients[each.leaf.name]) if each.leaf.layer.curvature != "zero" else None
-        for each in swept
-    ]
+    gradients = {name: np.einsum("nca,nc->na", later[len(passed) - 1], gradient) for name, later in above.items()}
+    curved = [each for each in swept if each.leaf.layer.curvature != "zero"]
+    residuals = [(each, dense_residual(each, gradients[each.leaf.name])) for each in curved]
     for each in reversed(swept):
         name, later = each.leaf.name, above[each.leaf.name]
         found[GRADIENT.name][name] = gradients[name]
         for kind in start:
             found[kind][name] = _congruent(later[len(passed) - 1], start[kind])
         found[RESIDUAL.name][name] = np.zeros_like(found[EXACT.name][name])
-        for other, residual in zip(swept, residuals, strict=True):
-            if residual is not None and any(source in later for source in other.leaf.sources):
+        for other, residual in residuals:
+            if any(source in later for source in other.leaf.sources):
                 found[RESIDUAL.name][name] += _congruent(_of_inputs(other, later, each.output), residual)
     if is_swept_chain([each.leaf for each in passed]):
         found[AVERAGE.name] = _averages(swept, jacobians, factor * loss.hessian_sum(output, y))
     return found
 
 
-def _averages(
-    passed: list[Passed], jacobians: list[list[np.ndarray]], average: np.ndarray
-) -> dict[str, np.ndarray]:
+def _averages(passed: list[Passed], jacobians: list[list[np.ndarray]], average: np.ndarray) -> dict[str, np.ndarray]:
     """KFRA's recursion, by layer name."""
     found = {}
     for each in reversed(passed):
@@ -141,10 +133,8 @@ def _jacobians_of_later(
 def _of_inputs(passed: Passed, later: dict[int, np.ndarray], output: np.ndarray) -> np.ndarray:
     """Return the dense Jacobian of all inputs of a layer, side by side, in the output of another, shape (N, D, D')."""
     n, size = len(output), prod(output.shape[1:])
-    parts = [
-        later.get(source, np.zeros((n, prod(inputs.shape[1:]), size)))
-        for source, inputs in zip(passed.leaf.sources, passed.inputs, strict=True)
-    ]
+    pairs = zip(passed.leaf.sources, passed.inputs, strict=True)
+    parts = [later.get(source, np.zeros((n, prod(inputs.shape[1:]), size))) for source, inputs in pairs]
     return np.concatenate(parts, axis=1)
 
 

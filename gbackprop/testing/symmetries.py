@@ -18,7 +18,7 @@ from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
 from gbackprop.network.container import Container
 from gbackprop.quantities import KFAC, Quantity
-from gbackprop.testing.claims import Claims, Compared, FoundError, NotGivenError, largest_of
+from gbackprop.testing.claims import Claims, Compared, FoundError, NotGivenError, largest_of, not_given
 from gbackprop.testing.probe import one_batch
 from gbackprop.testing.report import Report
 from gbackprop.testing.runs import every_quantity, pairs
@@ -143,14 +143,13 @@ def _check(claims: Claims, posed: Posed, symmetries: Sequence[Symmetry], rng: np
         try:
             change = symmetry.make(posed, rng)
         except NotGivenError as reason:
-            claims.equal("backward", symmetry.name, _not_given, str(reason))
+            claims.equal("backward", symmetry.name, not_given, str(reason))
             continue
         for each in judged:
             claims.equal(names[id(each)], symmetry.name, _changed, noise, posed, change, each)
 
 
-def _not_given(reason: str) -> Compared:
-    raise NotGivenError(reason)
+
 
 
 def _changed(noise: Noise, posed: Posed, change: Change, quantity: Quantity) -> Compared:

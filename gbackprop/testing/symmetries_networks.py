@@ -14,10 +14,10 @@ import numpy as np
 from gbackprop import layers as L
 from gbackprop.array import like
 from gbackprop.base.checks import is_shipped
-from gbackprop.calculus.layer import INPUT, Layer, Leaf
+from gbackprop.calculus.layer import Layer, Leaf
 from gbackprop.calculus.signals import AVERAGE
-from gbackprop.calculus.walk import upwards
 from gbackprop.network import Concatenate, Sequential
+from gbackprop.testing.complex_steps import passes
 from gbackprop.testing.symmetries_posed import Change, Posed, Remade, rewritten
 
 CONVOLUTIONS = (L.Conv1d, L.Conv2d, L.Conv3d)
@@ -134,9 +134,7 @@ def units(posed: Posed, rng: np.random.Generator, scale: float = 1.0) -> Change:
 
     It applies where what lies between them takes each unit by itself, or is positively homogeneous.
     """
-    at, found = {INPUT: posed.x}, {}  # type: ignore[var-annotated]
-    for leaf, inputs in upwards(posed.leaves, at):
-        at[leaf.position] = leaf.layer.forward(*inputs)[0]
+    at, found = {each.leaf.position: each.output for each in passes(posed.leaves, posed.x)}, dict[int, Any]()
     for lower, middle, upper in _between(posed):
         h = y = at[lower.position]
         axis, end = (-1 if isinstance(each.layer, L.Linear) else 1 for each in (lower, upper))

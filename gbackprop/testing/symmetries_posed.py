@@ -22,7 +22,7 @@ from gbackprop.quantities import Quantity, Statistic
 from gbackprop.quantities.merging_rules import Summed
 from gbackprop.quantities.result import Result
 from gbackprop.testing.claims import NotGivenError
-from gbackprop.testing.runs import has_rows, is_of_pairs, pairs
+from gbackprop.testing.runs import has_rows, in_both_axes, is_of_pairs, pairs
 from gbackprop.testing.setting import SEED, Values, at_targets
 
 
@@ -166,11 +166,9 @@ def in_rows(quantity: Quantity, value: np.ndarray, rows: np.ndarray, given: Pose
     """Return values of other samples of the batch, in the axes of samples that a quantity has."""
     if not pairs(quantity):
         return value[rows] if per_sample(quantity, given) else value
-    n = int(max(rows)) + 1
     if not is_of_pairs(value, len(given.x)):
         raise NotGivenError("how it follows from pairs of samples is not known")
-    blocks = value.reshape(n, -1, n, len(value) // n)[rows][:, :, rows]
-    return blocks.reshape(len(rows) * blocks.shape[1], -1)
+    return in_both_axes(value, int(max(rows)) + 1, rows)
 
 
 class Rewritten(Container):

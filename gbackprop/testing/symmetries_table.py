@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,6 +20,7 @@ from gbackprop.losses.base import Loss
 from gbackprop.plain.reference import reference
 from gbackprop.quantities import Quantity
 from gbackprop.testing.claims import NotGivenError
+from gbackprop.testing.loss_scale import with_reduction
 from gbackprop.testing.runs import fits, pairs
 from gbackprop.testing.setting import Values
 from gbackprop.testing.symmetries_networks import after_each, pointwise, separate, split, units, with_values
@@ -105,8 +105,8 @@ def times(posed: Posed, rng: np.random.Generator) -> Change:
 
 def reduced(posed: Posed, rng: np.random.Generator) -> Change:
     """"sum" and "mean": R = 1/N, or what weights of targets make of it, and c of a mean over outputs."""
-    other, mean = copy.copy(posed.loss), posed.loss.reduction == "mean"
-    other.reduction = "sum" if mean else "mean"
+    mean = posed.loss.reduction == "mean"
+    other = with_reduction(posed.loss, "sum" if mean else "mean")
     shape, n = posed.network.output_shape(posed.x.shape[1:]), len(posed.x)
     r = (posed.loss if mean else other).factor(n, posed.y) if posed.loss.weighted else 1 / n
     c = other.summed_weight(shape) / posed.loss.summed_weight(shape)

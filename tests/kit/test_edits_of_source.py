@@ -28,7 +28,7 @@ from gbackprop.losses.elementwise import ElementwiseLoss
 from gbackprop.quantities import Quantity, Statistic
 from gbackprop.testing import check_layer, check_loss, check_operator, check_quantity
 from gbackprop.testing.claims import Compared, Evaluation
-from gbackprop.testing.diagnosis import called, deadline, rewriting, search, slips, space
+from gbackprop.testing.diagnosis import called, deadline, rewriting, search, slips
 from gbackprop.testing.diagnosis.called import functions_of
 from gbackprop.testing.diagnosis.deadline import Deadline
 from gbackprop.testing.diagnosis.source import edits_of
@@ -1115,14 +1115,14 @@ def test_a_function_that_calls_itself_is_edited():
     np.testing.assert_array_equal(value, 4 * np.ones(2))  # inside, the function is as it was
 
 
-@pytest.mark.skipif(not space.STATUS.exists(), reason="the size of a process is known on Linux alone")
+@pytest.mark.skipif(not deadline.STATUS.exists(), reason="the size of a process is known on Linux alone")
 def test_an_edit_may_not_take_all_memory():
     before = resource.getrlimit(resource.RLIMIT_AS)
-    with space.limited_memory(1 << 30):
+    with deadline.limited_memory(1 << 30):
         assert np.zeros(1 << 24).sum() == 0
         with pytest.raises(MemoryError):
             np.ones(1 << 29)
-        with pytest.raises(ZeroDivisionError), space.limited_memory():
+        with pytest.raises(ZeroDivisionError), deadline.limited_memory():
             assert 1 / 0
     assert resource.getrlimit(resource.RLIMIT_AS) == before
 
@@ -1188,18 +1188,18 @@ def test_the_call_is_looked_at_whose_result_is_wrong():
     assert "were `each = mat ** 2 if sign is None else sign[..., None] * mat ** 2`" in row.diagnosis[0].words
 
 
-@pytest.mark.skipif(not space.STATUS.exists(), reason="the size of a process is known on Linux alone")
+@pytest.mark.skipif(not deadline.STATUS.exists(), reason="the size of a process is known on Linux alone")
 def test_of_two_threads_that_limit_memory_none_leaves_a_limit():
     before = resource.getrlimit(resource.RLIMIT_AS)
     entered, left = threading.Event(), threading.Event()
 
     def other():
-        with space.limited_memory():
+        with deadline.limited_memory():
             entered.set()
             left.wait(10)
 
     thread = threading.Thread(target=other)
-    with space.limited_memory():
+    with deadline.limited_memory():
         thread.start()
         assert entered.wait(10)
     left.set()

@@ -2,6 +2,7 @@
 
 import argparse
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -34,18 +35,17 @@ def run(options: argparse.Namespace) -> int:
     for name, note in notes.items():
         if note:
             console.print(f"{name}: {note}", markup=False, highlight=False, soft_wrap=True)
-    return _conclude(_run_study(protocol, output, options, notes, console), output, options.export, console)
+    settings = Settings(data_dir, options.device, notes=notes)
+    return _conclude(_run_study(protocol, output, options, settings, console), output, options.export, console)
 
 
 def _run_study(
-    protocol: Protocol, output: Path, options: argparse.Namespace, notes: dict[str, str], console: Console
+    protocol: Protocol, output: Path, options: argparse.Namespace, settings: Settings, console: Console
 ) -> Summary:
     with ExitStack() as stack:
         with users_errors(ValueError, RuntimeError, MissingExtraError):
             pool = stack.enter_context(open_pool(options.executor, options.workers))
-        data_dir = None if options.data_dir is None else Path(options.data_dir).absolute()
-        threads = options.threads or max(1, cpu_count() // pool.slots)
-        settings = Settings(data_dir, options.device, threads, notes=notes)
+        settings = replace(settings, threads=options.threads or max(1, cpu_count() // pool.slots))
         view = stack.enter_context(Bars(console) if console.is_terminal else Lines(console))
         with users_errors(StoreError):
             return run_study(protocol, output, pool, settings, view)

@@ -1,6 +1,7 @@
 """``python -m gbackprop train PROBLEM --optimizer KFAC …``: one run."""
 
 import argparse
+from dataclasses import fields
 from pathlib import Path
 
 from rich.console import Console
@@ -17,7 +18,7 @@ from gbackprop.experiments.spec import RunSpec
 from gbackprop.experiments.stored import StoredRun
 from gbackprop.experiments.view import title
 
-COLUMNS = ("train_loss", "train_accuracy", "valid_loss", "valid_accuracy", "test_loss", "test_accuracy")
+COLUMNS = tuple(field.name for field in fields(runs.EpochRow))[1:-1]  # without the epoch and its seconds
 
 
 def run(options: argparse.Namespace) -> int:
@@ -40,8 +41,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _prepare(options: argparse.Namespace) -> tuple[RunSpec, Split]:
     """Look at everything that may be missing or wrong before any work is done."""
-    names = ("problem", "optimizer", "lr", "damping", "seed", "epochs", "momentum", "average")
-    spec = RunSpec(**{name: getattr(options, name) for name in names})
+    spec = RunSpec(**{field.name: getattr(options, field.name) for field in fields(RunSpec)})
     if options.output:
         with users_errors(ValueError, OutputError, prefix="--output: "):
             check_format(Path(options.output))

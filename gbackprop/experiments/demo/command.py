@@ -33,9 +33,7 @@ class Setup:
     device: str
 
 
-def prepare(
-    name: str, data_dir: str | Path | None, device: str, epochs: int | None, output: str | Path
-) -> Setup:
+def prepare(name: str, data_dir: str | Path | None, device: str, epochs: int | None, output: str | Path) -> Setup:
     """Look at everything that may be missing or wrong before any work is done."""
     output = Path(output)
     if output.suffix not in PICTURES:
@@ -94,9 +92,7 @@ def _bar(console: Console, doing: str, done: str, auto_refresh: bool = True) -> 
     return Progress(*columns, console=console, auto_refresh=auto_refresh)
 
 
-def _train(
-    console: Console, setup: Setup, net: gb.Sequential, loss: losses.Loss, rng: np.random.Generator
-) -> None:
+def _train(console: Console, setup: Setup, net: gb.Sequential, loss: losses.Loss, rng: np.random.Generator) -> None:
     """Train with a bar that shows the loss, and after each epoch the accuracy on the held-out images."""
     images, schedule = setup.images, setup.schedule
     chosen = rng.permutation(len(images.train_x))[: schedule.images]

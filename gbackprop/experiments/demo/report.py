@@ -30,13 +30,9 @@ def make_table(result: gb.Result, figures: Figures) -> Table:
     """Lay out the lines: the gradient, the quantities, all in one sweep, and single passes."""
     parameter, (alone, together) = next(iter(result.gradient)), (figures.times[key] for key in ("gradient", "all"))
     title = f"with all ten quantities in the same sweep: {_duration(together)}"
-    table = Table(
-        title=f"Gradient of {len(result.output)} images: {_duration(alone)}, {title}",
-        title_style="bold",
-        caption=_caption(len(result.output)),
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-    )
+    title = f"Gradient of {len(result.output)} images: {_duration(alone)}, {title}"
+    caption = _caption(len(result.output))
+    table = Table(title=title, title_style="bold", caption=caption, caption_justify="left", box=box.SIMPLE_HEAD)
     for name in ("quantity", f"shape for {parameter}", "scale"):
         table.add_column(name)
     for name in ("time / gradient", "largest error"):

@@ -57,12 +57,9 @@ def make_network(
 
 
 def train(
-    net: gb.Sequential,
-    loss: losses.Loss,
-    images: tuple[np.ndarray, np.ndarray],
-    schedule: Schedule,
+    net: gb.Sequential, loss: losses.Loss, images: tuple[np.ndarray, np.ndarray], schedule: Schedule,
     rng: np.random.Generator,
-) -> Iterator[float]:
+) -> Iterator[float]:  # fmt: skip
     """Train a network in place on images and labels, and yield the loss of each step."""
     device = device_on(net)
     optimizer = SGD(net, schedule.learning_rate, schedule.momentum)

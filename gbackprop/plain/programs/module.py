@@ -53,12 +53,8 @@ def source_of(program: Any) -> tuple[str, dict[str, np.ndarray], set[int]]:
     names, notes = _letters(program)
     lines = Expressions(program, names)
     parts = _parts(program, lines, notes)
-    inputs = [
-        f"{lines.name(number)} = {kind}[{key!r}]"
-        for name, number in recording.inputs.items()
-        for kind, _, key in [name.partition("/")]
-        if key and lines.is_used(number)
-    ]
+    given = [(*name.partition("/"), number) for name, number in recording.inputs.items() if lines.is_used(number)]
+    inputs = [f"{lines.name(number)} = {kind}[{key!r}]" for kind, _, key, number in given if key]
     factor, batch = program.plan.scale.factor, program.plan.scale.batch
     if lines.scaled:
         inputs.append(f"R = {f'1 / {batch}' if factor == 1 / batch else repr(factor)}  # of L = R Σₙ ℓₙ, N = {batch}")
@@ -111,7 +107,7 @@ def _parts(program: Any, lines: Expressions, notes: dict[int, str]) -> list[Prog
         title = _title(program, section, by.get(numbers[0], []))
         if not parts or title != parts[-1].title:
             parts.append(ProgramPart(title, section or Section("constants"), []))
-        shape, note = _shape(values[numbers[0]]), notes.get(numbers[0]) or lines.purpose(numbers[0])
+        shape, note = str(tuple(values[numbers[0]].shape)), notes.get(numbers[0]) or lines.purpose(numbers[0])
         more = after is not None and after[2] == numbers
         part = "[" in text[: text.index("=")]
         comment = shape if more or not note else note if part else f"{shape}, {note}"
@@ -176,7 +172,8 @@ def _head(program: Any) -> str:
     """Return the first lines: the call, shapes and dtypes, versions, how to run it."""
     plan, recording = program.plan, program.recording
     asked = ", ".join(["the gradient", *[repr(quantity) for quantity, _ in plan.needs]])
-    arrays = [f"    {name}: {_kind(recording.tape.values[number])}" for name, number in recording.inputs.items()]
+    inputs = {name: recording.tape.values[number] for name, number in recording.inputs.items()}
+    arrays = [f"    {name}: {value.dtype.name}{list(value.shape)}" for name, value in inputs.items()]
     ours, python = sys.modules["gbackprop"].__version__, sys.version.split()[0]
     versions = f"gbackprop {ours}, NumPy {np.__version__}, Python {python}"
     lines = [
@@ -194,12 +191,7 @@ def _head(program: Any) -> str:
     return "\n".join(lines).replace('"""', "'''").replace("\\", "\\\\")
 
 
-def _kind(value: np.ndarray) -> str:
-    return f"{value.dtype.name}{list(value.shape)}"
 
-
-def _shape(value: np.ndarray) -> str:
-    return f"{tuple(value.shape)}"
 
 
 def _title(program: Any, section: Section | None, needed_by: list[str]) -> str:

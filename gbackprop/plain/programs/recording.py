@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from gbackprop.array import Array, asnumpy, device_of
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.base.names import inside
 from gbackprop.base.recording.arrays import Recorded
-from gbackprop.base.recording.refused import MissingFunctionError
+from gbackprop.base.recording.refused import MissingFunctionError, TraceError
 from gbackprop.base.recording.tape import Ref, Tape
 from gbackprop.calculus.layer import Layer, Leaf
 from gbackprop.calculus.state import digests_of, parts_of
@@ -81,6 +81,18 @@ class Recording:
         if isinstance(value, Recorded) and value.current() not in self.names:
             self.names[value.current()] = name
             self.notes[value.current()] = note
+
+
+def recorded(plan: Plan, x: Array, y: Array) -> Recording:
+    """Record the sweep; an error says in which part of it."""
+    recording = Recording()
+    try:
+        record(recording, plan, x, y)
+    except TraceError as error:
+        part = recording.part(recording.tape.section)
+        instead = "; gbackprop.reference computes it" if part.startswith("quantity") else ""
+        raise UnsupportedError(f"program: {part}: {error}{instead}") from None
+    return recording
 
 
 def record(found: Recording, plan: Plan, x: Array, y: Array) -> None:
@@ -230,6 +242,33 @@ def attributes_of(value: Any) -> list[tuple[str, Any]]:
     if is_dataclass(value) and not hasattr(value, "__dict__"):
         return [(each.name, getattr(value, each.name)) for each in fields(value)]
     return list(vars(value).items())
+
+
+def results_of(result: Result) -> dict[str, Any]:
+    """Return the numbers of all arrays of a result in dictionaries: loss, output, gradient, and quantities by name."""
+    found = {"loss": result.loss, "output": result.output, "gradient": result.gradient}
+    for quantity, values in zip(result.quantities, result.values, strict=True):
+        name = quantity.name
+        while name in found:
+            name += "_"
+        found[name] = values
+    return {name: _numbers(value) for name, value in found.items()}
+
+
+def _numbers(value: Any) -> Any:
+    if isinstance(value, Ref):
+        return value.number
+    pairs = value.items() if isinstance(value, Mapping) else attributes_of(value)
+    return {key: _numbers(each) for key, each in pairs if any(True for _ in arrays_in(each))}
+
+
+def leaves_in(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], int]]:
+    """Yield the path and the number of each array."""
+    if isinstance(value, int):
+        yield path, value
+    else:
+        for key, each in value.items():
+            yield from leaves_in(each, (*path, key))
 
 
 # --------------------------------------------------------------------------------------------------------- the sweep

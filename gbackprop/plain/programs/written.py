@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from html import escape
 from importlib import import_module
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,6 @@ import numpy as np
 
 from gbackprop.array import Array, array_module, asarray, asnumpy, device_of, on_device_of, scipy_module
 from gbackprop.base.checks import batch_of, positive
-from gbackprop.base.errors import UnsupportedError
-from gbackprop.base.recording.refused import TraceError
 from gbackprop.base.recording.tape import TapeStep
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.state import digests_of, parts_of
@@ -26,14 +26,7 @@ from gbackprop.plain.programs.check import check_of
 from gbackprop.plain.programs.comparison import check_result, check_there, compare, forget, other_numbers
 from gbackprop.plain.programs.cost import Cost, cost_of
 from gbackprop.plain.programs.module import source_of
-from gbackprop.plain.programs.places import leaves_in, results_of, value_at
-from gbackprop.plain.programs.recording import (
-    Recording,
-    inputs_of,
-    mapped_arrays,
-    on_host,
-    record,
-)
+from gbackprop.plain.programs.recording import inputs_of, leaves_in, mapped_arrays, on_host, recorded, results_of
 from gbackprop.plain.programs.simplify import needed, simplified
 from gbackprop.plain.reference import run
 from gbackprop.quantities.base import Quantity
@@ -235,7 +228,7 @@ class Program:
         values["random"] = {name: asarray(each, self.device) for name, each in values["random"].items()}
         self._check({f"{kind}/{key}": array for kind, arrays in values.items() for key, array in arrays.items()})
         got = self.function(x, y, values["parameters"], values["random"], self.constants_there, *weights)
-        arrays = (value_at(got, path) for path, _ in leaves_in(self.results))
+        arrays = (reduce(getitem, path, got) for path, _ in leaves_in(self.results))
         result = mapped_arrays(self.recording.result, lambda ref: next(arrays))
         plan.loss.check_output(result.output)
         result = replace(result, objective=plan.loss.plain or plan.loss, scale=plan.scale)
@@ -271,18 +264,6 @@ class Program:
             for step in needed(self.steps, wanted):
                 found[step.results[0]].append(name)
         return found
-
-
-def recorded(plan: Plan, x: Array, y: Array) -> Recording:
-    """Record the sweep; an error says in which part of it."""
-    recording = Recording()
-    try:
-        record(recording, plan, x, y)
-    except TraceError as error:
-        part = recording.part(recording.tape.section)
-        instead = "; gbackprop.reference computes it" if part.startswith("quantity") else ""
-        raise UnsupportedError(f"program: {part}: {error}{instead}") from None
-    return recording
 
 
 def _kind(array: Any) -> tuple[Any, Any, str]:

@@ -17,7 +17,7 @@ from gbackprop.testing.audit.findings import Auditor, Finding
 from gbackprop.testing.audit.page import page
 from gbackprop.testing.audit.table import Terminal
 from gbackprop.testing.audit.target import TargetError, importable, resolve
-from gbackprop.testing.audit.users import Asked, audited
+from gbackprop.testing.audit.users import audited
 from gbackprop.testing.cases import ALL_LAYERS, LOSSES, NETWORKS
 from gbackprop.testing.certificate.certify import is_elementwise
 
@@ -32,11 +32,10 @@ def run(options: argparse.Namespace) -> int:
         elif options.target is None:
             findings = _shown(shipped(auditor), options.rows)
         else:
-            subject, device = resolve(options.target), options.device if options.symmetries else None
+            subject = resolve(options.target)
             if options.loss and not isinstance(subject, Layer):
                 raise TargetError(f"--loss goes with a network or a layer, which {options.target} is not")
-            asked = Asked(options.target, options.input, options.loss, options.batch, device)
-            found, detailed = audited(asked, subject, auditor)
+            found, detailed = audited(options, subject, auditor)
             findings = _shown(found, detailed or options.rows)
     if options.html is not None:
         _write(findings, options)

@@ -196,13 +196,9 @@ def _checked(title: str, check: Callable[..., Report], *arguments: Any) -> Repor
 
 
 def _finding(
-    kind: str,
-    subject: Any,
-    report: Report,
-    pictures: Iterable[Picture] = (),
-    problem: str = "",
+    kind: str, subject: Any, report: Report, pictures: Iterable[Picture] = (), problem: str = "",
     jacobians: Mapping[str, Any] | None = None,
-) -> Finding:
+) -> Finding:  # fmt: skip
     formulas = getattr(subject, "formulas", {})
     formulas = formulas if isinstance(formulas, Mapping) else {}
     places = _places(subject, report, jacobians)

@@ -43,8 +43,7 @@ def page(findings: Sequence[Finding], command: str) -> str:
 def _header(findings: Sequence[Finding], command: str) -> Markup:
     """Return the headline, the command, the counts of claims, and a link to each that fails."""
     count = Count.of(findings)
-    counts = f"{count.claims} claims on {_several(len(findings), 'subject')}: {count.ok} hold, {count.failed} fail"
-    rest = f", {count.rest} not judged or not given" if count.rest else ""
+    counts = f"{count.claims} claims on {_several(len(findings), 'subject')}: {count}"
     failures = [
         tag("li", finding.title, ": ", tag("a", tag("code", row.method), " ", row.claim, href=f"#s{i}r{j}"))
         for i, finding in enumerate(findings)
@@ -52,7 +51,7 @@ def _header(findings: Sequence[Finding], command: str) -> Markup:
     ]
     asked = tag("p", tag("code", command))
     failed = [tag("h2", "What fails"), tag("ul", failures, class_="failures")] if failures else None
-    return tag("header", tag("h1", _headline(findings)), asked, tag("p", counts, rest), failed)
+    return tag("header", tag("h1", _headline(findings)), asked, tag("p", counts), failed)
 
 
 def _headline(findings: Sequence[Finding]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import prod
 
@@ -13,8 +13,9 @@ from gbackprop.calculus.layer import Shape
 from gbackprop.losses.base import Loss
 from gbackprop.testing.differences import REAL_STEP, Derivative, derivative
 from gbackprop.testing.flat import dense
+from gbackprop.testing.loss_probe import LossProbe
 from gbackprop.testing.parameters import parameter_curve
-from gbackprop.testing.points import Point, input_curve, inside, size_of, smooth, some_of, units
+from gbackprop.testing.points import Point, input_curve, inside, pulled, smooth, some_of, units
 from gbackprop.testing.probe import Probe, is_container
 
 
@@ -102,11 +103,10 @@ def _residual(probe: Probe, point: Point) -> Picture:
     n, d = len(point.x), prod(point.x.shape[1:])
     vec = probe.columns[0]
 
-    def pulled(x: np.ndarray) -> np.ndarray:
-        given = probe.layer.vjp(probe.run(x)[1], np.concatenate([vec] * (len(x) // n)))
-        return given.reshape(len(x), -1)[:, point.inputs]
+    def at_inputs(x: np.ndarray) -> np.ndarray:
+        return pulled(probe, vec, x).reshape(len(x), -1)[:, point.inputs]
 
-    want = derivative(input_curve(pulled, point.x, point.inputs), REAL_STEP * point.size)
+    want = derivative(input_curve(at_inputs, point.x, point.inputs), REAL_STEP * point.size)
     got = dense(probe.layer.residual(probe.saved, vec))
     if probe.layer.curvature == "diagonal":
         got = _pulled(got[None], (1, *point.x.shape))[0][:, :, None] * np.eye(d)
@@ -122,20 +122,13 @@ def loss_pictures(loss: Loss, output: np.ndarray, target: np.ndarray, rng: np.ra
     where = some_of(prod(shape), rng)
     outputs = Axis("f", shape, where)
 
-    def tiled(moved: np.ndarray) -> np.ndarray:
-        return np.concatenate([target] * (len(moved) // n))
-
-    output, slope = smooth(lambda moved: loss.values(moved, tiled(moved)), output, where, rng, partial(inside, loss))
-    got = loss.gradients(output, target).reshape(n, -1)[:, where]
+    probe = LossProbe(loss, output, target, where)
+    output, slope = smooth(probe.values, output, where, rng, partial(inside, loss))
+    probe = replace(probe, output=output)
+    got = probe.gradients().reshape(n, -1)[:, where]
     samples = Axis("ℓ", (n,), np.arange(n))
     yield _picture(("∇ℓ, a row for each sample", "gradients"), samples, outputs, None, got, slope.values.T, slope)
-
-    def gradients(moved: np.ndarray) -> np.ndarray:
-        return loss.gradients(moved, tiled(moved)).reshape(len(moved), -1)[:, where]
-
-    hessian = derivative(input_curve(gradients, output, where), REAL_STEP * size_of(output))
-    root = loss.hessian_sqrt(output, target)
-    root = root.reshape(*root.shape[:2], -1)[:, :, where]
+    hessian, root = probe.hessian(), probe.at(loss.hessian_sqrt(output, target))
     squared = np.einsum("vni,vnj->nij", root, root)
     title = ("∇²ℓ", "hessian_sqrt")
     yield _worst_sample(title, outputs, outputs, squared.transpose(1, 0, 2), hessian.values.swapaxes(0, 1), hessian)
@@ -159,14 +152,8 @@ def _worst_sample(
 
 
 def _picture(
-    title: tuple[str, str],
-    rows: Axis,
-    columns: Axis,
-    sample: int | None,
-    got: np.ndarray,
-    want: np.ndarray,
-    found: Derivative,
-    largest: float | None = None,
-) -> Picture:
+    title: tuple[str, str], rows: Axis, columns: Axis, sample: int | None, got: np.ndarray, want: np.ndarray,
+    found: Derivative, largest: float | None = None,
+) -> Picture:  # fmt: skip
     largest = float(np.abs(want).max(initial=0)) if largest is None else largest
     return Picture(*title, rows, columns, sample, got, want, largest or 1.0, found.oracle, found.tolerance)

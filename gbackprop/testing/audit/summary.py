@@ -9,9 +9,7 @@ import numpy as np
 
 from gbackprop.testing.audit.findings import Finding
 from gbackprop.testing.quantities import NO_DEFINITION
-from gbackprop.testing.report import FAILED, NOT_JUDGED, OK, Report, Row
-
-COLUMNS = ("method", "claim", "oracle", "points", "error", "allowed", "verdict")
+from gbackprop.testing.report import FAILED, NOT_JUDGED, OK, Report, Row, cells_of
 
 EXACT = ("complex step", "dense Jacobians")
 """Oracles without an error of their own but rounding."""
@@ -29,6 +27,10 @@ class Count:
     def rest(self) -> int:
         """Count claims not given, or not judged because they rest on what failed."""
         return self.claims - self.ok - self.failed
+
+    def __str__(self) -> str:
+        rest = f", {self.rest} not judged or not given" if self.rest else ""
+        return f"{self.ok} hold, {self.failed} fail{rest}"
 
     @staticmethod
     def of(findings: Iterable[Finding]) -> Count:
@@ -64,9 +66,8 @@ def error_of(report: Report) -> str:
 
 def cells(row: Row) -> tuple[str, ...]:
     """Return the cells of a row, by `COLUMNS`; in one that was not judged the reason takes the place of the oracle."""
-    oracle = row.oracle if row.verdict in (OK, FAILED) else " ".join(row.problem.split())
-    numbers = (str(row.points), f"{row.error:.1e}", f"{row.tolerance:.0e}") if row.points else ("", "", "")
-    return row.method, row.claim, oracle, *numbers, row.verdict
+    method, claim, oracle, *rest = cells_of(row)
+    return method, claim, oracle if row.verdict in (OK, FAILED) else " ".join(row.problem.split()), *rest
 
 
 def finding_of(row: Row) -> str:

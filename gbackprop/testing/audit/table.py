@@ -7,8 +7,8 @@ from typing import Any, TextIO
 
 from gbackprop.testing import Report
 from gbackprop.testing.audit.findings import Finding
-from gbackprop.testing.audit.summary import COLUMNS, Count, cells, error_of, finding_of, unchecked, verdict_of
-from gbackprop.testing.report import FAILED, NOT_JUDGED, OK
+from gbackprop.testing.audit.summary import Count, cells, error_of, finding_of, unchecked, verdict_of
+from gbackprop.testing.report import COLUMNS, FAILED, NOT_JUDGED, OK
 
 STYLES = {OK: "green", FAILED: "bold red", NOT_JUDGED: "yellow"}
 NUMBERS = ("points", "error", "allowed")
@@ -51,8 +51,7 @@ class Terminal:
     def total(self, findings: Sequence[Finding]) -> None:
         """Print the counts of claims over all findings."""
         count = Count.of(findings)
-        rest = f", {count.rest} not judged or not given" if count.rest else ""
-        words = f"{count.claims} claims: {count.ok} hold, {count.failed} fail{rest}"
+        words = f"{count.claims} claims: {count}"
         names = unchecked(findings)
         if names:
             words += f"; not checked against anything: the formula of {', '.join(names)} (give it a definition)"

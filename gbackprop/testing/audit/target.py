@@ -127,15 +127,12 @@ def _made(target: str, found: Any) -> Subject:
             function = f"write `def made(network): return {name}(network, …)` into {module}"
             raise TargetError(f"{name} needs arguments ({more}): {function}, and audit {module}:made")
         return found
-    if isinstance(found, type):
-        if not issubclass(found, KINDS) and not hasattr(found, "__matmul__"):
-            bases = "gbackprop.layers.Layer, losses.Loss, quantities.Quantity or optim.Optimizer"
-            raise TargetError(f"{target}: expected a class derived from {bases}")
-        made = _called(target, found)
-    elif inspect.isroutine(found):
-        made = _called(target, found)
-    else:
+    if isinstance(found, type) and not issubclass(found, KINDS) and not hasattr(found, "__matmul__"):
+        bases = "gbackprop.layers.Layer, losses.Loss, quantities.Quantity or optim.Optimizer"
+        raise TargetError(f"{target}: expected a class derived from {bases}")
+    if not isinstance(found, type) and not inspect.isroutine(found):
         raise TargetError(f"{target}: expected {EXPECTED}, got {_kind(found)}")
+    made = _called(target, found)
     if not isinstance(made, KINDS) and not is_operator(made):
         raise TargetError(f"{target}() returns {_kind(made)}: expected {EXPECTED}")
     return made

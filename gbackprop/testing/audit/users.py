@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -18,25 +17,15 @@ from gbackprop.testing.audit.findings import Auditor, Finding
 from gbackprop.testing.audit.target import Subject, TargetError, parse_shapes, resolve_loss
 from gbackprop.testing.cases import NETWORKS
 from gbackprop.testing.flat import Flat
+from gbackprop.testing.loss_scale import with_reduction
 from gbackprop.testing.operators import is_operator
 from gbackprop.testing.points import inside
 from gbackprop.testing.probe import is_container
 from gbackprop.testing.symmetries import is_trainable
 
 
-@dataclass(frozen=True)
-class Asked:
-    """The arguments of the command line; the target is MODULE:NAME."""
-
-    target: str
-    input: str | None = None
-    loss: str | None = None
-    batch: int = 3
-    symmetries: str | None = None  # the device on which to check them, in place of definitions
-
-
-def audited(asked: Asked, subject: Subject, auditor: Auditor) -> tuple[Iterable[Finding], bool]:
-    """Return findings on a subject, and whether its rows are few enough to be shown."""
+def audited(asked: Namespace, subject: Subject, auditor: Auditor) -> tuple[Iterable[Finding], bool]:
+    """Return findings on a subject by the options of the command, and whether its rows are few enough to be shown."""
     if asked.symmetries and not isinstance(subject, Layer):
         raise TargetError(f"{asked.target}: --symmetries takes a network or layer, got {subject!r}")
     if isinstance(subject, Quantity):
@@ -71,7 +60,7 @@ def audited(asked: Asked, subject: Subject, auditor: Auditor) -> tuple[Iterable[
     loss = _loss_for(asked, out)
     y = _targets(loss, inside(loss, auditor.rng(2).standard_normal((asked.batch, *out))), auditor.rng(3))
     if asked.symmetries:
-        return [auditor.symmetries(network, loss, x, y, asked.symmetries)], False
+        return [auditor.symmetries(network, loss, x, y, asked.device)], False
     return auditor.network(network, loss, x, y), False
 
 
@@ -83,7 +72,7 @@ def _quantity(quantity: Quantity, auditor: Auditor) -> Iterator[Finding]:
 # ------------------------------------------------------------------------------------------------------------- shapes
 
 
-def _output_shape(asked: Asked, layer: Layer, shape: Shape) -> Shape | None:
+def _output_shape(asked: Namespace, layer: Layer, shape: Shape) -> Shape | None:
     """Feature shape of the output; None if a layer raises something that may be a finding.
 
     A layer that says which shapes it takes, and does not take this one, was asked for the wrong thing. One that leaves
@@ -118,22 +107,16 @@ def _says_what_it_takes(layer: Layer, shape: Shape) -> bool:
 # ------------------------------------------------------------------------------------------------------------- losses
 
 
-def _loss(asked: Asked, loss: Loss, shape: Shape, auditor: Auditor) -> Iterable[Finding]:
+def _loss(asked: Namespace, loss: Loss, shape: Shape, auditor: Auditor) -> Iterable[Finding]:
     """Return the findings on a loss with both reductions."""
     output = inside(loss, 2 * auditor.rng(1).standard_normal((asked.batch, *shape)))
     _check_takes(loss, output.shape, f"{asked.target} does not take --input {asked.input}")
     target = _targets(loss, output, auditor.rng(3))
-
-    def found() -> Iterator[Finding]:
-        for reduction in ("mean", "sum"):
-            twin = copy.copy(loss)
-            twin.reduction = reduction
-            yield auditor.loss(twin, output, target)
-
-    return found()
+    twins = with_reduction(loss, "mean"), with_reduction(loss, "sum")
+    return (auditor.loss(twin, output, target) for twin in twins)
 
 
-def _loss_for(asked: Asked, out: Shape) -> Loss:
+def _loss_for(asked: Namespace, out: Shape) -> Loss:
     """Return the loss asked for, or one that takes such outputs."""
     if asked.loss is None:
         return CrossEntropyLoss() if len(out) == 1 and out[0] > 1 else MSELoss()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-OURS = __name__.partition(".")[0]
+from gbackprop.base.checks import is_shipped
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def _owner(kind: type, name: str) -> type | None:
 
 
 def _is_ours(cls: type) -> bool:
-    return cls.__module__.partition(".")[0] in (OURS, "builtins")
+    return is_shipped(cls) or cls.__module__ == "builtins"
 
 
 def _calls(kind: type, name: str, seen: set[str]) -> Iterator[tuple[type, str]]:

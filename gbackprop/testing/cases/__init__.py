@@ -18,9 +18,7 @@ from gbackprop.testing.cases.windows import CONVOLUTIONS, LINEARS, POOLS
 LAYERS: tuple[LayerRow, ...] = (*LINEARS, *CONVOLUTIONS, *POOLS, *PADDINGS, *MOVES, *ACTIVATIONS, *NORMS)
 """The layers of one input, but for `Embedding`, which takes integers."""
 
-ALL_LAYERS: tuple[LayerRow, ...] = (
-    *LAYERS, *JOINS, *CONTAINERS, *PARTS, *SEQUENCES, *OPERATIONS,
-)  # fmt: skip
+ALL_LAYERS: tuple[LayerRow, ...] = (*LAYERS, *JOINS, *CONTAINERS, *PARTS, *SEQUENCES, *OPERATIONS)
 """With layers of several inputs, containers, attention and recurrent layers."""
 
 __all__ = ["ALL_LAYERS", "LAYERS", "LOSSES", "NETWORKS"]

@@ -19,9 +19,7 @@ JOINS = (
     LayerRow.of_several(L.Multiply, [(4,), (4,)], lambda a, b: a * b),
     LayerRow.of_several(L.Multiply, [(2, 1, 3), (2, 1, 3)], lambda a, b: a * b),
     LayerRow.of_several(L.Concat, [(2,), (3,)], lambda a, b: np.concatenate([a, b], 1)),
-    LayerRow.of_several(
-        lambda: L.Concat(-1), [(2, 1), (2, 3), (2, 2)], lambda *parts: np.concatenate(parts, 2)
-    ),
+    LayerRow.of_several(lambda: L.Concat(-1), [(2, 1), (2, 3), (2, 2)], lambda *parts: np.concatenate(parts, 2)),
     LayerRow.of_several(lambda: L.Concat(2), [(2, 1, 2), (2, 3, 2)], lambda a, b: np.concatenate([a, b], 2)),
     LayerRow.of_several(L.MatMul, [(2, 3), (3, 4)], product),
     LayerRow.of_several(L.MatMul, [(4, 1), (1, 2)], product),

@@ -12,9 +12,7 @@ from gbackprop.testing.cases import definitions as plain
 from gbackprop.testing.cases.rows import LayerRow
 
 of = LayerRow.of
-reflected, replicated, circular = (
-    partial(plain.framed, mode=mode) for mode in ("reflect", "replicate", "circular")
-)
+reflected, replicated, circular = (partial(plain.framed, mode=mode) for mode in ("reflect", "replicate", "circular"))
 ALL = (2, 1, 1, 0, 0, 2)
 """Left, right, top, bottom, front, back."""
 

@@ -14,6 +14,7 @@ from gbackprop.layers import Linear, Softplus
 from gbackprop.layers.operations.operation import ComposedOperation, Operation
 from gbackprop.network import Graph, Sequential
 from gbackprop.testing.cases.rows import LayerRow
+from gbackprop.testing.flat import apart
 
 MATRIX = np.array([[1.0, -2.0, 0.5], [0.0, 3.0, 1.0]])
 PLACES = np.array([[4, 0], [4, 4], [1, 2]])
@@ -133,16 +134,10 @@ def row_of(name: str, options: dict[str, Any], shapes: tuple[Shape, ...]) -> Lay
         return evaluated(Operation(name, **options), shapes, *inputs)
 
     if not isinstance(make(), Operation):
-        size = sum(map(math.prod, shapes))
-
-        def parts(x: np.ndarray) -> np.ndarray:
-            ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
-            each = np.split(x, ends, axis=1)
-            return definition(*[part.reshape(len(x), *s) for part, s in zip(each, shapes, strict=True)])
-
-        return OperationCase(make, (size,), parts)
-    made = LayerRow.of_several(make, list(shapes), definition) if len(shapes) > 1 else None
-    return OperationCase(made.make, made.shape, made.definition) if made else OperationCase(make, shapes[0], definition)
+        return OperationCase(make, (sum(map(math.prod, shapes)),), lambda x: definition(*apart(x, shapes)))
+    if len(shapes) > 1:
+        return OperationCase.of_several(make, shapes, definition)
+    return OperationCase(make, shapes[0], definition)
 
 
 OPERATIONS = tuple(row_of(*case) for case in CASES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.calculus.layer import Layer, Shape
-from gbackprop.testing.flat import Flat
+from gbackprop.testing.flat import Flat, apart
 
 Definition = Callable[..., np.ndarray]
 """A function in plain terms, ``(x, **parameters) -> y``, that shares no code with the layer."""
@@ -33,14 +33,10 @@ class LayerRow:
         """Return the row of ``kind(*sizes, **options)``, whose definition takes the same options."""
         return LayerRow(partial(kind, *sizes, **options), shape, partial(definition, **options))
 
-    @staticmethod
-    def of_several(make: Callable[[], Layer], shapes: list[Shape], definition: Definition) -> LayerRow:
+    @classmethod
+    def of_several(cls, make: Callable[[], Layer], shapes: Sequence[Shape], definition: Definition) -> LayerRow:
         """Return the row of a layer of several inputs, as a function of all of them flat and side by side."""
-
-        def side_by_side(x: np.ndarray) -> np.ndarray:
-            return definition(*Flat(make(), shapes).split(x, 1))
-
-        return LayerRow(lambda: Flat(make(), shapes), (sum(map(prod, shapes)),), side_by_side)
+        return cls(lambda: Flat(make(), shapes), (sum(map(prod, shapes)),), lambda x: definition(*apart(x, shapes)))
 
     @property
     def kind(self) -> type[Layer]:

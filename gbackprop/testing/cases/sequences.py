@@ -112,8 +112,7 @@ def one_direction(x: np.ndarray, step: Any, end: str, parameters: dict[str, np.n
 
 PARTS = (
     LayerRow(
-        lambda: Matrix("weight_ih_l0", 3, 2, 1.0),
-        (2, 3),
+        lambda: Matrix("weight_ih_l0", 3, 2, 1.0), (2, 3),
         lambda x, weight_ih_l0: np.einsum("oi,nti->nto", weight_ih_l0, x),
     ),
     LayerRow(lambda: Shift("bias_ih_l0", 2, 1.0), (3, 2), lambda x, bias_ih_l0: x + bias_ih_l0),
@@ -138,8 +137,7 @@ SEQUENCES = (
     ),
     LayerRow(encoder_of, (2, 4), partial(encoder, heads=2)),
     LayerRow(
-        lambda: encoder_of(layer_norm_eps=0.1, norm_first=True),
-        (2, 4),
+        lambda: encoder_of(layer_norm_eps=0.1, norm_first=True), (2, 4),
         partial(encoder, heads=2, eps=0.1, norm_first=True),
     ),
     LayerRow(lambda: RNN(2, 3), (3, 2), partial(recurrent, step=rnn_step)),

@@ -129,9 +129,8 @@ class _Judge:
         exact = [evaluator(each, sweep.symbols, False) for each in (gap, right)]
         floor, allowed = (1e-30, DIGITS) if ulps is None else (1.0, ulps * ULP)
         heap: list[tuple[float, float, float]] = []
-        bounded = [
-            evaluator(each, sweep.symbols, True) for each in (right, factor_terms(given - right), factor_terms(gap))
-        ]
+        forms = right, factor_terms(given - right), factor_terms(gap)
+        bounded = [evaluator(each, sweep.symbols, True) for each in forms]
 
         def push(a: float, b: float) -> None:
             numbers = list(map(IV.mpf, sweep.setting.at(IV.mpf([a, b]))))

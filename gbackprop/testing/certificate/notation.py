@@ -24,15 +24,12 @@ TOKEN = re.compile(
     rf"(?P<number>\d+(?:\.\d+)?|½)|(?P<raised>[⁰¹²³⁴-⁹⁺⁻ˣʸᶠ]+)|(?P<index>[ᵢⱼₖ₁-₄]|_[a-z](?![a-z_]))"
     rf"|(?P<word>√|{LETTER}+(?:_{LETTER}{{2,}})*['′]*)|(?P<open>[(\[])|(?P<close>[)\]])|(?P<sign>≤|≥|\S)"
 )
-FUNCTIONS = {"σ": "expit", "Φ": "ndtr", "√": "sqrt"} | {
-    name: name for name in ("exp", "log", "sqrt", "sin", "cos", "tan", "arctan")
-} | {name: name for name in ("tanh", "sinh", "cosh", "erf", "sign", "abs", "max", "min")}
+NAMES = ("exp", "log", "sqrt", "sin", "cos", "tan", "arctan", "tanh", "sinh", "cosh", "erf", "sign", "abs", "max",
+         "min")  # fmt: skip
+FUNCTIONS = {"σ": "expit", "Φ": "ndtr", "√": "sqrt"} | dict(zip(NAMES, NAMES, strict=True))
 WORDS = {word: f" {word} " for word in ("if", "else", "and", "or")}
-SIGNS = {"≤": "<=", "≥": ">=", "−": "-", "·": "*", "∘": "*", "^": "**", "=": "=="} | {
-    **WORDS,
-    "[": "(1.0 if (",
-    "]": ") else 0.0)",
-}
+SIGNS = {"≤": "<=", "≥": ">=", "−": "-", "·": "*", "∘": "*", "^": "**", "=": "=="}
+SIGNS |= {"[": "(1.0 if (", "]": ") else 0.0)"} | WORDS
 
 
 class FormulaError(ValueError):
@@ -72,10 +69,8 @@ class Formula:
                 parts.append([])
             else:
                 parts[-1].append(token)
-        heads = [
-            next((n for n, each in enumerate(part[:3]) if each.text == "=" and part[0].kind == "word"), 0)
-            for part in parts
-        ]
+        heads = [next((n for n, each in enumerate(part[:3]) if each.text == "=" and part[0].kind == "word"), 0)
+                 for part in parts]  # fmt: skip
         defined = {part[0].text for part, head in zip(parts[1:], heads[1:], strict=True) if head}
         self.names, self.defined = {*names, *defined}, {*definitions, *defined}
         self.main = self._compiled(parts[0][heads[0] + (heads[0] > 0) :])

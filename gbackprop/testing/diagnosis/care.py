@@ -15,6 +15,7 @@ from gbackprop.calculus.jacobian import ParameterJacobian
 from gbackprop.quantities import Quantity
 from gbackprop.quantities.base import Scale
 from gbackprop.testing.diagnosis.arguments import Change, Edit, on_subject
+from gbackprop.testing.diagnosis.options import with_attribute
 from gbackprop.testing.diagnosis.terms import constants_of, scalars_of
 from gbackprop.testing.probe import Probe
 
@@ -132,7 +133,7 @@ def of_care(method: str, probe: Any, conduct: bool = False) -> Iterator[Edit]:
         if wrapper is not inherited or method != "output_shape":  # that asks the forward pass
             yield cost, words, wrapped(method, wrapper)
     for value in ("zero", "diagonal", "dense") if method == "curvature" else ():
-        yield 1, f"{method} were {value!r}", on_subject(partial(_declaring, method, value))
+        yield 1, f"{method} were {value!r}", on_subject(partial(with_attribute, method, value))
 
 
 def of_methods(method: str, arguments: tuple[Any, ...]) -> Iterator[Edit]:
@@ -160,10 +161,7 @@ def _of_statistic(k: int, change: Callable[[np.ndarray], np.ndarray], sound: Met
     return lambda scale, *shares: sound(scale, *shares[:k], change(shares[k]), *shares[k + 1 :])
 
 
-def _declaring(name: str, value: Any, owner: Any) -> Any:
-    twin = copy.copy(owner)
-    setattr(twin, name, value)
-    return twin
+
 
 
 def wrapped(method: str, wrapper: Wrapper | None = None) -> Change:

@@ -47,7 +47,7 @@ def of_options(subject: Any) -> Iterator[tuple[float, str, Callable[[Any], Any]]
             yield cost, f"{name} were {words}", partial(with_option, name, other)
     for rule in RULES if isinstance(subject, Quantity) else ():
         cost = 1.6 if getattr(rule, "power", 1) > 1 else 1
-        yield cost, f"merging were {rule!r}", partial(_with_attribute, "merging", rule)
+        yield cost, f"merging were {rule!r}", partial(with_attribute, "merging", rule)
     yield from _of_statistics(subject) if isinstance(subject, Quantity) else ()
     for name, array in subject.parameters.items() if isinstance(subject, Layer) else ():
         for words, change, _ in _changed(array):
@@ -152,12 +152,12 @@ def with_statistic(i: int, other: Statistic, quantity: Quantity) -> Quantity:
     """Return a copy of a quantity with another statistic."""
     needs = list(quantity.statistics())
     needs[i] = other
-    return _with_attribute("statistics", lambda: tuple(needs), quantity)
+    return with_attribute("statistics", lambda: tuple(needs), quantity)
 
 
-def _with_attribute(name: str, value: Any, quantity: Quantity) -> Quantity:
-    """Return a copy of a quantity that has an attribute of its own."""
-    twin = copy.copy(quantity)
+def with_attribute(name: str, value: Any, subject: Any) -> Any:
+    """Return a copy of a subject that has an attribute of its own."""
+    twin = copy.copy(subject)
     vars(twin)[name] = value
     return twin
 

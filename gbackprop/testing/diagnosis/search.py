@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain, islice
@@ -14,22 +14,22 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
 from gbackprop.base.threads import one_blas_thread
-from gbackprop.calculus.layer import INPUT, Leaf, leaves_of
-from gbackprop.calculus.walk import upwards
+from gbackprop.calculus.layer import Leaf, leaves_of
+from gbackprop.testing.claims import Claims
+from gbackprop.testing.complex_steps import passes
 from gbackprop.testing.diagnosis.arguments import Change, of_arrays, of_definitions, on_probe, on_subject
 from gbackprop.testing.diagnosis.arrays import ENTRIES
 from gbackprop.testing.diagnosis.care import inherited, of_care, of_methods, wrapped
-from gbackprop.testing.diagnosis.deadline import Deadline
+from gbackprop.testing.diagnosis.deadline import Deadline, limited_memory
 from gbackprop.testing.diagnosis.options import of_defaults, of_leaves, of_options, with_option, with_parameter
 from gbackprop.testing.diagnosis.relations import ZERO, Found, Relations
 from gbackprop.testing.diagnosis.rewriting import mends, rewritten
-from gbackprop.testing.diagnosis.space import limited_memory
 from gbackprop.testing.diagnosis.terms import scalars_of
 from gbackprop.testing.diagnosis.trials import Check, Sides, Trial, holds, largest, met, parts_of, sides, trials_of
 from gbackprop.testing.likelihood import COVARIES, FOLLOWS
 from gbackprop.testing.loss_probe import LossProbe
 from gbackprop.testing.probe import Probe, is_container
-from gbackprop.testing.report import Proposal
+from gbackprop.testing.report import Proposal, Report
 
 TRIALS = 3
 """The number of trials on which a claim fails and an edit must hold."""
@@ -84,6 +84,13 @@ def diagnose(check: Check, subject: Any, method: str, claim: str) -> tuple[Propo
     points = sum(want.size for trial in counted for _, want in trial.parts.values())
     kept = [each for each in ranked[:MOST] if each.cost <= ranked[0].cost + CLOSE]
     return tuple(Proposal(each.words, batches, points) for each in kept)
+
+
+def diagnosed(title: str, required: Collection[str], check: Check, subject: Any, rng: Any) -> Report:
+    """Return the report of a check of a subject, whose failures can be diagnosed."""
+    claims = Claims(title, required, why=partial(diagnose, check, subject))
+    check(claims, subject, np.random.default_rng(rng))
+    return claims.report
 
 
 CHANCE = "its sign alone", "clipped to"
@@ -324,7 +331,4 @@ def _summed_apart(trial: Trial, axes: tuple[int, ...]) -> Sides:
 def _output(leaves: list[Leaf], trial: Trial) -> np.ndarray:
     """Compute the output of a network's layers at the batch of a trial."""
     (probe,) = (part for part in trial.evaluation.arguments if isinstance(part, Probe))
-    at = {INPUT: probe.x}
-    for leaf, inputs in upwards(leaves, at):
-        at[leaf.position] = leaf.layer.forward(*inputs)[0]
-    return at[leaves[-1].position]
+    return list(passes(leaves, probe.x))[-1].output

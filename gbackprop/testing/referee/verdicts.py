@@ -75,10 +75,8 @@ def verdict(judged: Sequence[Judged], numbers: Mapping[float, float] = NUMBERS) 
     rows = [each.compared({}, scale) for each in judged]
     row = next((row for row in rows if row["verdict"] != OK), None)
     if row is None:
-        return (
-            "wrong",
-            f"draws have no mean with this definition: {', '.join(f'{value:.3g}' for value in values)} times it",
-        )
+        times = ", ".join(f"{value:.3g}" for value in values)
+        return "wrong", f"draws have no mean with this definition: {times} times it"
     return "wrong", f"{row['worst'][0]}{list(row['worst'][1:])}: got {row['got']:.6g}, expected {row['want']:.6g}"
 
 
