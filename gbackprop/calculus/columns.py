@@ -53,10 +53,10 @@ class StoredColumns:
         xp = array_module(self.parts[0][0])
         sides = (xp.stack([abs(each).max() for each in side]).max() for side in zip(*self.parts, strict=True))
         size = next(sides).astype("float64") * next(sides)
-        return replace(self, unit=xp.exp2(xp.floor(xp.log2(xp.where(size > 0, xp.maximum(size, 1e-150), 1.0)))))
+        return replace(self, unit=xp.exp2(xp.floor(xp.log2(xp.where(size > 0, xp.maximum(size, 1e-76), 1.0)))))
 
     def __add__(self, other: StoredColumns) -> StoredColumns:
-        return StoredColumns(self.parts + other.parts, self.axes)
+        return replace(self, parts=self.parts + other.parts)
 
     @property
     def shape(self) -> tuple[int, int, int, int]:

@@ -31,6 +31,9 @@ class Block:
     source: ClassVar[str] = "B"
     """The attribute that has the block's dtype and device, in errors."""
 
+    multiplied: ClassVar[tuple[str, ...]] = ()
+    """The arrays of whose product the block is a multiple."""
+
     # ------------------------------------------------------------------------------------------------- to be written
 
     @cached_property
@@ -129,14 +132,15 @@ class Block:
 
     def _norm(self) -> Array:
         """Compute the Frobenius norm in the block's dtype, without squares beyond its range."""
-        size = self._size()
-        return size * self._scaled(1 / size)._root()  # type: ignore[arg-type]
+        size, block = self._in_unit()
+        return size * block._root()
 
-    def _size(self) -> Array:
-        """Return about the largest entry's size, above 0."""
-        values = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
-        size = functools.reduce(operator.mul, (abs(value).max() for value in values if is_array(value)))
-        return array_module(size).maximum(size, 1e-300)
+    def _in_unit(self) -> tuple[Array, Any]:
+        """Return a number, and the block divided by it: each of the arrays `multiplied` by its own largest number."""
+        arrays = {name: value for name in self.multiplied if (value := getattr(self, name)) is not None}
+        sizes = {name: _largest(value) for name, value in arrays.items()}
+        divided = {name: value / sizes[name] for name, value in arrays.items()}
+        return functools.reduce(operator.mul, sizes.values()), replace(self, **divided)  # type: ignore[type-var]
 
     def _root(self) -> Array:
         """Compute the root of the sum of squares."""
@@ -265,8 +269,10 @@ class SumOfBlocks(Block):
     def _in_double(self) -> SumOfBlocks:
         return SumOfBlocks(tuple(term._in_double() for term in self.terms))
 
-    def _size(self) -> Array:
-        return _added(term._size() for term in self.terms)
+    def _in_unit(self) -> tuple[Array, Any]:
+        sizes, blocks = zip(*[term._in_unit() for term in self.terms], strict=True)
+        size = _largest(array_module(sizes[0]).stack(sizes))
+        return size, SumOfBlocks(tuple(block._scaled(each / size) for each, block in zip(sizes, blocks, strict=True)))
 
     def _root(self) -> Array:
         pairs = [pair for term in self.terms if (pair := term._pair()) is not None]
@@ -279,6 +285,12 @@ class SumOfBlocks(Block):
 
     def _scaled(self, factor: float) -> SumOfBlocks:
         return SumOfBlocks(tuple(term._scaled(factor) for term in self.terms))
+
+
+def _largest(values: Array) -> Array:
+    """Return the largest absolute value; 1 if all are 0."""
+    largest = abs(values).max()
+    return largest + (largest == 0)
 
 
 def _terms(block: Block) -> tuple[Block, ...]:

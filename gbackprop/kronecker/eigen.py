@@ -44,7 +44,7 @@ class EigenKronecker(SpectralBlock):
     Source: George et al. 2018 (EKFAC's form).
     """
 
-    source = "QB"
+    source, multiplied = "QB", ("eigenvalues",)
     QA: Array | None
     QB: Array
     eigenvalues: Array

@@ -26,6 +26,7 @@ class FactoredBlock(SpectralBlock):
     symmetric ones, of which the lower triangles count.
     """
 
+    multiplied = ("A", "B")
     methods = ("factored", "exact")
     axes: ClassVar[int]
     """The number of axes of a factor: 2, or 3 with one of groups."""

@@ -165,7 +165,8 @@ def block_error(columns: StoredColumns, approximation: Any, chosen: int | None, 
     share = difference / norm if norm else (np.inf if square else 0.0)
     relative, spread = float(share**0.5) if share >= 0 else np.nan, None  # below 0: estimated from too few columns
     if deviation is not None:  # d relative / d ‖G‖² = (2 ⟨G, K⟩ − ‖K‖²) / (2 ‖G‖⁴ relative)
-        spread = abs(2 * inner - square) / norm**2 / (2 * relative) * deviation if relative > 0 else np.inf
+        known = norm > 0 and relative > 0
+        spread = abs(2 * inner - square) / norm / norm / (2 * relative) * deviation if known else np.inf
     best = inner / square if square else np.nan
     return BlockError(relative, best, unit * norm**0.5, unit * square**0.5, unit * (unit * inner), spread)
 
@@ -218,7 +219,8 @@ def product_of(approximation: Any, columns: StoredColumns) -> tuple[Callable[[Ar
     if not isinstance(approximation, Block):
         diagonal = _as_matrices(approximation.astype("float64"), columns) / columns.unit**2
         return lambda c: c * diagonal, (diagonal**2).sum()
-    block = approximation._in_double()._scaled(1 / columns.unit**2)
+    size, block = approximation._in_double()._in_unit()  # so that neither factor leaves the range
+    block = block._scaled(size / columns.unit / columns.unit)
     if isinstance(block, EigenKronecker):
         qa, qb, values = block._qa, block._qb, block._values
         left, right = qb.swapaxes(1, 2), qa.swapaxes(1, 2)

@@ -132,7 +132,7 @@ class NearestKronecker(Sampled):
 
 
 def nearest(columns: StoredColumns, tolerance: float, iterations: int) -> tuple[Array, Array, float | None]:
-    """Return A (G, I, I) and B (G, O, O) of equal norms, and a group's last change of ‖R(G)‖ if it did not converge."""
+    """Return A (G, I, I) and B (G, O, O) of equal norms, and the largest change of a group if one did not converge."""
     a, change = inner_products(columns, None), None
     xp, before = array_module(a), 0.0 * _norm(a)
     for _ in range(iterations):

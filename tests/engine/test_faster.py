@@ -20,17 +20,23 @@ def recorded(function, *arrays):
     return statements, [each.name for each in found]
 
 
+def order(array):
+    """The strides of the axes that have several numbers."""
+    return [stride for stride, n in zip(array.strides, array.shape, strict=True) if n > 1]
+
+
 def names_after(function, *arrays):
     """The functions that compute a function's results, once faster; they give the same for other numbers."""
     writer, results = recorded(function, *arrays)
     faster = Faster(writer.lines, writer, results)
     given = [f"a{i}" for i in range(len(arrays))]
     exec(writer.function(given, f"[{', '.join(results)}]", results, faster.lines), writer.scope)
-    others = [RNG.standard_normal(a.shape).astype(a.dtype) if a.dtype.kind == "f" else a for a in arrays]
+    others = [RNG.standard_normal(a.shape).astype(a.dtype) for a in arrays]
     got, want = writer.scope["run"](*[each.copy() for each in others]), function(*[each.copy() for each in others])
     for one, other in zip(got, want, strict=True):
-        assert type(one) is type(other)
-        np.testing.assert_array_equal(one, other, strict=True)
+        assert (type(one), one.dtype, one.shape) == (type(other), other.dtype, other.shape)
+        assert order(one) == order(other)
+        assert one.tobytes() == other.tobytes()
     return [line.function.__name__ for line in faster.lines]
 
 
@@ -47,6 +53,7 @@ CASES = {
     "truth values": (lambda x: [x * (x > 0)], (ROW,), ["greater", "astype", "multiply"]),
     "truth values of a choice": (lambda x: [np.maximum(x, x > 0)], (ROW,), ["greater", "maximum"]),
     "times 1": (lambda x: [(x + 1) * 1.0 + x], (ROW,), ["add", "getitem", "add"]),
+    "times 1, repeated": (lambda one: [(np.broadcast_to(one, (3, 2)) * 1.0).sum()], (ONE,), None),
     "times 1, a result": (lambda x: [(x + 1) * 1.0], (ROW,), ["add", "multiply"]),
     "times 1, an int": (lambda x: [x.argmax(1)[:, None] * 1.0 + x], (ROW,), None),
     "a sum of one": (lambda one: [one.sum() * 1], (ONE,), ["getitem", "getitem"]),
@@ -76,6 +83,12 @@ PRODUCTS = {
     "a stack of one": (lambda x, m, s: squared(np.matmul(s, m)), ["getitem", "dot", "getitem", "vdot"]),
     "a stack": (lambda x, m, s: squared(np.matmul(np.concatenate([s, s]), m)), ["concatenate", "matmul", "vdot"]),
     "two stacks": (lambda x, m, s: squared(np.matmul(s, m[None])), ["getitem", "matmul", "vdot"]),
+    "a turned matrix": (lambda x, m, s: squared(np.matmul(m.T, m)), ["transpose", "dot", "vdot"]),
+    "every second row": (lambda x, m, s: squared(np.matmul(x[:, ::2], m[::2])), None),
+    "in reverse": (lambda x, m, s: squared(np.matmul(x[:, ::-1], m)), ["getitem", "matmul", "vdot"]),
+    "a column": (lambda x, m, s: squared(np.matmul(m.T[:, :3], m[:3, 1:2])), None),
+    "by a number": (lambda x, m, s: squared(np.matmul(x.T, x[:, :1])), None),
+    "a number": (lambda x, m, s: squared(np.matmul(x[:, :1], x)), ["getitem", "matmul", "vdot"]),
     "no squares": (lambda x, m, s: [np.matmul(x, m)], ["matmul"]),
     "squares of a part": (lambda x, m, s: [np.vdot((p := np.matmul(x, m))[0, 1:], p[0, 1:])], None),
 }
@@ -115,6 +128,8 @@ FILLED = {
                               else np.empty((2, 6), x.dtype), np.add), 2),
     "another dtype": (filled(lambda x: np.empty_like(x, dtype="f8"), np.multiply), 2),
     "of truth": (filled(lambda x: np.empty_like(x), np.greater), 2),
+    "a constant of float64": (lambda x: [np.add(x, np.arange(6.0), out=np.empty_like(x))], 2),
+    "in another order": (lambda x: [np.add(x.T @ x, 1.0, out=np.empty_like((x.T @ x).T))[:, 1:]], None),
     "zeros": (filled(lambda x: np.zeros_like(x), np.multiply), 2),
 }  # fmt: skip
 
@@ -122,7 +137,8 @@ FILLED = {
 @pytest.mark.parametrize("name", FILLED)
 def test_a_function_makes_its_result_where_it_fills_all_of_an_empty_array(name):
     function, count = FILLED[name]
-    assert len(names_after(function, ROW)) == count
+    found = names_after(function, ROW)
+    assert len(found) == count if count else "empty_like" in found
 
 
 def test_a_part_of_an_empty_array_is_filled_as_before():

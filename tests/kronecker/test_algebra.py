@@ -158,14 +158,23 @@ def test_factors_of_integers_are_those_of_float64_and_other_dtypes_are_refused()
             Kronecker(None, b.astype(dtype)).to_dense()
 
 
+@pytest.mark.parametrize("of_b", [0, 0.5, 1])
 @pytest.mark.parametrize("scale", [1e-260, 1e-173, 1e200])
-def test_norms_in_float64_whose_squares_are_beyond_its_range(scale):
-    block = Kronecker(np.eye(3), scale * np.eye(2))
+def test_norms_in_float64_whose_squares_are_beyond_its_range(scale, of_b):
+    block = Kronecker(scale ** (1 - of_b) * np.eye(3), scale**of_b * np.eye(2))
     eigen = block.eigh()
     for each, factor in ((block, 1), (eigen, 1), (block + block, 2), (block + 2 * eigen, 3)):
         np.testing.assert_allclose(each.frobenius_norm() / scale, factor * 6**0.5, rtol=1e-14)
     pair = BlockDiagonal({"0.weight": block, "1.weight": 2 * block})
     np.testing.assert_allclose(pair.frobenius_norm() / scale, 30**0.5, rtol=1e-14)
+
+
+def test_the_norm_of_a_block_with_a_factor_of_zeros():
+    """Units that are dead for all samples have A = 0."""
+    dead, other = Kronecker(np.zeros((3, 3)), np.eye(2)), Kronecker(np.eye(3), np.eye(2))
+    assert dead.frobenius_norm() == (dead + dead).frobenius_norm() == (dead - 2 * dead.eigh()).frobenius_norm() == 0
+    np.testing.assert_allclose((dead + other).frobenius_norm(), 6**0.5, rtol=1e-14)
+    np.testing.assert_allclose(BlockDiagonal({"a": dead, "b": other}).frobenius_norm(), 6**0.5, rtol=1e-14)
 
 
 @pytest.mark.parametrize("sign", [-1, 1])

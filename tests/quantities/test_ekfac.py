@@ -265,6 +265,22 @@ def test_errors_of_blocks_whose_squares_underflow(gap):
     assert errors[1].relative == min(error.relative for error in errors[:2]) > 0
 
 
+@pytest.mark.parametrize("size", [1e-85, 1e-77, 1e77])
+def test_errors_of_blocks_whose_size_is_in_the_inputs(size):
+    """The outputs of size · x and W / size are those of x and W, and G is size² times theirs."""
+    x, y, weight = RNG.standard_normal((6, 4)), np.zeros((6, 3)), RNG.standard_normal((3, 4))
+    asked = [q.KFLR(), q.KFAC(), q.EKFAC(fisher="exact")]
+    errors = []
+    for scale in (1.0, size):
+        net = sequential(layers.Linear(4, 3, bias=False), layers.Tanh())
+        net.parameters["0.weight"] = weight / scale
+        found = gb.backward(net, losses.MSELoss(), scale * x, y, *asked, *map(q.KroneckerError, asked), rng=2)
+        errors.append([found.error(each)["0.weight"] for each in asked])
+    for one, other in zip(*errors, strict=True):
+        np.testing.assert_allclose(other.relative, one.relative, rtol=1e-7)
+        np.testing.assert_allclose(other.norm / size / size, one.norm, rtol=1e-9)
+
+
 def test_the_error_of_exact_eigenvectors_in_float32_is_its_rounding():
     net = gb.Sequential(layers.Linear(20, 8), rng=0)
     x, y = RNG.standard_normal((64, 20)).astype("float32"), RNG.standard_normal((64, 8)).astype("float32")

@@ -96,7 +96,8 @@ class Flights:
                 yield number, result
         finally:
             for flight in self.flying:
-                getattr(flight.future, "cancel", bool)()  # without one, its error would hide the batch's
+                if flight.future is not None and hasattr(flight.future, "cancel"):
+                    flight.future.cancel()
 
     def _fill(self, batches: Iterator[Batch]) -> bool:
         """Start as many batches as may be under way; return whether any is."""

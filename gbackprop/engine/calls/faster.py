@@ -2,12 +2,13 @@
 
 Half a microsecond is saved where
 
-- an operand is not repeated along axes of length 1: a number needs no axes, and an array with all numbers of the result
-  only those that it lacks;
+- an operand is not repeated along axes of length 1: one that is a number has no axes, and one as large as the result
+  gets the axes of length 1 that it lacks;
 - truth values are made numbers before they are multiplied, not by the multiplication;
 - one number is neither summed nor multiplied by 1;
-- a product of matrices is one of `ndarray.dot`, which says from NumPy 2.3 on that a number was beyond the range: for
-  others a sum of squares must show it.
+- a product of two matrices that lie in memory without gaps is one of `ndarray.dot`. Of others `matmul` computes it in
+  another way, of a single number `dot` does. It says from NumPy 2.3 on that a number was beyond the range: for older
+  ones a sum of squares must show it (underflow they do not report).
 
 Views of views become views of the first array, and a function that fills an empty array makes it.
 """
@@ -41,7 +42,7 @@ class Faster:
     Attributes
     ----------
     lines : list of Statement
-        For the same results by name, of which the sums of squares are some.
+        They give the same results, sums of squares included, under the same names.
     """
 
     def __init__(self, lines: Sequence[Statement], writer: Statements, results: Sequence[str]) -> None:
@@ -72,7 +73,7 @@ class Faster:
         """Yield the statements in place of one, which make the same array."""
         arrays: list[Any] = [each for each in line.args if isinstance(each, Named | np.ndarray)]
         is_function = isinstance(line.function, np.ufunc) and line.function.signature is None
-        is_product = line.function is np.matmul and not line.named and len(arrays) == 2
+        is_product = line.function is np.matmul and not line.named and all(map(_is_dense, arrays))
         if is_product and len(arrays[1].shape) == 2 and prod(arrays[0].shape[:-2]) == 1 < len(arrays[0].shape):
             yield from self._product(line, *arrays) if self._is_looked_at(line.made[0]) else [line]
         elif line.function == np.add.reduce and _is_one_number(line):
@@ -124,7 +125,8 @@ class Faster:
         if line.function is not np.multiply or line.named or len(line.given) != 1 or line.made[0].dtype.kind != "f":
             return False
         (given,), (made,) = line.given, line.made
-        if not any(type(each) in (int, float) and each == 1 for each in line.args) or given.dtype != made.dtype:
+        is_one = any(type(each) in (int, float) and each == 1 for each in line.args)
+        if not (is_one and given.flat and given.dtype == made.dtype):
             return False
         return made.shape == () or self.fixed.isdisjoint((given.memory, made.memory))
 
@@ -172,13 +174,22 @@ def _filling(lines: Sequence[Statement]) -> Iterator[Statement]:
 
 
 def _fills(line: Statement, out: Named) -> bool:
-    parts = [each for each in line.args if isinstance(each, Named)]
+    parts = [each for each in line.args if isinstance(each, Named | np.ndarray)]
     if not isinstance(line.function, np.ufunc) or line.function.signature is not None or line.named != {"out": out}:
         return False
     letter = out.dtype.char
     is_such = f"{letter * line.function.nin}->{letter}" in line.function.types
-    is_in_order = all(each.flat and each.dtype == out.dtype for each in parts)
+    is_in_order = all(each.dtype == out.dtype and _is_in_order(each) for each in (out, *parts))
     return is_such and is_in_order and np.broadcast_shapes(*[each.shape for each in parts]) == out.shape
+
+
+def _is_in_order(array: Named | np.ndarray) -> bool:
+    return array.flat if isinstance(array, Named) else array.flags.c_contiguous
+
+
+def _is_dense(array: Named | np.ndarray) -> bool:
+    """Return whether an array has several numbers, which lie in memory without gaps."""
+    return array.size > 1 and (array.dense if isinstance(array, Named) else array.flags.forc)
 
 
 def _is_view(line: Statement) -> bool:

@@ -40,7 +40,7 @@ class Named:
     """An array of a statement by its name.
 
     `memory` is the name of the array in whose memory it lies; `whole` says whether it has each number of that array
-    once, `flat` whether they lie there in its order.
+    once, `flat` whether they lie there in its order, `dense` whether in its order or that of its transpose.
     """
 
     name: str
@@ -49,6 +49,7 @@ class Named:
     flat: bool
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    dense: bool = False
 
     @property
     def size(self) -> int:
@@ -134,7 +135,8 @@ class Statements:
         array = np.asarray(value).view(self.kind)
         array.writer, array.name, array.scalar = self, name, not isinstance(value, np.ndarray)
         memory, whole = (name, True) if of is None else (of.memory, of.whole and of.size == array.size)
-        array.named = Named(name, memory, whole, plain(array).flags.c_contiguous, array.shape, array.dtype)
+        flags = plain(array).flags
+        array.named = Named(name, memory, whole, flags.c_contiguous, array.shape, array.dtype, flags.forc)
         return array
 
     def do(self, function: Any, args: Sequence[Any], named: Any = None, out: Any = None, into: Any = None) -> Any:

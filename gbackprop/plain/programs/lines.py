@@ -14,6 +14,9 @@ from gbackprop.base.recording.tape import Ref, Tape, TapeStep, refs
 from gbackprop.plain.programs.sections import NamedFactor
 from gbackprop.plain.programs.words import COMPARED, INFIX, METHODS, PREFIX, VIEWS, expression, identifier, written
 
+READ_ONLY = "broadcast_to", "broadcast_arrays", "diagonal", "sliding_window_view"
+"""Functions whose view NumPy lets nobody write to."""
+
 WIDTH = 100
 """Most columns of a line."""
 
@@ -95,9 +98,21 @@ class Expressions:
 
     def home(self, number: int) -> str:
         """Return the name of the memory in which a value may be, or its own text."""
-        step = self.makers[number]
-        above = self.home(refs(step.args)[0]) if step.name in VIEWS and not self._copies(step) else ""
+        of = self._viewed(self.makers[number])
+        above = "" if of is None else self.home(of)
         return above if above.isidentifier() or above.startswith("constants[") else self.name(number)
+
+    def is_read_only(self, number: int) -> bool:
+        """Return whether a value may be a view that NumPy lets nobody write to."""
+        step = self.makers[number]
+        of = self._viewed(step)
+        return of is not None and (step.name in READ_ONLY or self.is_read_only(of))
+
+    def _viewed(self, step: TapeStep) -> int | None:
+        """Return the array of which a step's result may be a view, or None."""
+        given = refs(step.args)
+        is_view = step.name in VIEWS or (step.name == "einsum" and len(given) == 1)
+        return given[0] if is_view and not self._copies(step) else None
 
     # ------------------------------------------------------------------------------------------------------- names
 

@@ -226,7 +226,7 @@ def _comment(title: str) -> list[str]:
 def _owned(lines: Expressions, number: int, taken: set[str]) -> str:
     """Return the text of a result, which is the caller's: a copy if its memory is an argument's or another result's."""
     text, home = lines.name(number), lines.home(number)
-    if home in taken or lines.makers[number].name == "broadcast_to":  # which cannot be written to
+    if home in taken or lines.is_read_only(number):
         return f"{text}.copy()"
     taken.update([home] * home.isidentifier())  # else the line itself makes the array
     return text
