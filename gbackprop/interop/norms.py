@@ -98,9 +98,6 @@ def standardized(call: FunctionCall) -> list[str]:
     return [norm(call, lambda affine: kind(shape[1], call.eps, affine=affine))]
 
 
-# -------------------------------------------------------------------------------------------------------------- pools
-
-
 def pool(kind: str, defaults: Mapping[str, Any]) -> Callable[[FunctionCall], Any]:
     """Return a pool over the last axes, whatever axes are before the channels."""
 

@@ -71,9 +71,6 @@ def _by_parameter(values: Values) -> dict[str, Any]:
     return found
 
 
-# -------------------------------------------------------------------------------------- products, and along a line
-
-
 def moved(claims: Claims, posed: Posed, rng: np.random.Generator) -> None:
     """Add rows on products of operators and along a line, of a few samples in float64."""
     x, y = (np.array(asnumpy(a)[:SAMPLES], float if a.dtype.kind == "f" else None) for a in (posed.x, posed.y))

@@ -21,9 +21,6 @@ def number(given: Any) -> float | None:
     return None if given is None or isinstance(given, list | tuple) or np.ndim(given) else float(given)
 
 
-# ---------------------------------------------------------------------------------------------------- elementwise
-
-
 def curve(row: str, **options: Any) -> Reader:
     """Return a reader of a function of each number, by a row."""
     return lambda c, x: c.op(row, c.operand(x), **options)

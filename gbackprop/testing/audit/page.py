@@ -82,9 +82,6 @@ def _colored(verdict: str) -> Markup:
     return tag("span", verdict, class_={OK: "good", FAILED: "bad"}.get(verdict, "soft"))
 
 
-# ------------------------------------------------------------------------------------------------------------ subjects
-
-
 def _section(name: str, finding: Finding) -> Markup:
     """Return the section of the page about one subject: what fails, pictures, then what holds."""
     formulas = [(tag("dt", title), tag("dd", formula)) for title, formula in finding.formulas.items()]

@@ -112,9 +112,6 @@ def _near(name: str, known: Iterable[str]) -> str:
     return f"did you mean {' or '.join(close)}?" if close else ""
 
 
-# -------------------------------------------------------------------------------------------------------------- making
-
-
 def _made(target: str, found: Any) -> Subject:
     """Return an instance from an instance, a class or a function; what makes an optimizer takes a network, as it is."""
     if isinstance(found, KINDS) or is_operator(found):
@@ -166,9 +163,6 @@ def _missing(make: Callable[..., Any]) -> list[str]:
 def _kind(thing: Any) -> str:
     kind = type(thing)
     return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
-
-
-# ------------------------------------------------------------------------------------------------------------- options
 
 
 def parse_shapes(text: str | None, target: str) -> list[Shape]:

@@ -69,9 +69,6 @@ def _quantity(quantity: Quantity, auditor: Auditor) -> Iterator[Finding]:
         yield auditor.quantity(quantity, row.network(auditor.rng(4)), row.loss, *row.batch(auditor.seed))
 
 
-# ------------------------------------------------------------------------------------------------------------- shapes
-
-
 def _output_shape(asked: Namespace, layer: Layer, shape: Shape) -> Shape | None:
     """Feature shape of the output; None if a layer raises something that may be a finding.
 
@@ -102,9 +99,6 @@ def _says_what_it_takes(layer: Layer, shape: Shape) -> bool:
         except Exception:
             return type(part).output_shape is not Layer.output_shape
     return True
-
-
-# ------------------------------------------------------------------------------------------------------------- losses
 
 
 def _loss(asked: Namespace, loss: Loss, shape: Shape, auditor: Auditor) -> Iterable[Finding]:
