@@ -26,8 +26,8 @@ LIMITS = {
     "class names twice": 1,
     "module names twice in a part": 0,
     "modules hidden by a name of their package": 0,
-    "lines": 62_135,
-    "code lines": 40_039,
+    "lines": 62_131,
+    "code lines": 40_038,
     "lines of tests": 55_845,
 }
 """No figure may grow beyond its limit; whoever brings one down lowers its limit. The aims are 0 functions with more

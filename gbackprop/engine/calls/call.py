@@ -100,7 +100,8 @@ class WrittenCall:
         noted = lambda kind, flag: errors.append(kind)  # noqa: E731
         with np.errstate(all="call", call=noted):
             found = self._found(arrays)
-        if errors and any(kind.startswith(name) for kind in errors for name in _treated()):
+        treated = [name for name, how in np.geterr().items() if how != "ignore"] if errors else []
+        if any(kind.startswith(name) for kind in errors for name in treated):
             return None  # it is done again, and its errors are treated as the caller asks
         result = self._result(found, loss, quantities)
         squares = sum(map(float, found[4:]), abs(float(result.loss)))
@@ -154,11 +155,6 @@ def write_call(call: Execution, result: Result, layers: Sequence[Layer]) -> Writ
     except Exception:  # whatever a form, or NumPy, says of arrays that write down what is done
         return None
     return written if _same(found[:4], (result.loss, result.output, result.gradient, [*result.values])) else None
-
-
-def _treated() -> list[str]:
-    """Return with what the names begin of those errors of arithmetic that are not ignored."""
-    return [name for name, how in np.geterr().items() if how != "ignore"]
 
 
 def _jacobians(call: Execution) -> set[type]:
