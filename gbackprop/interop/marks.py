@@ -24,7 +24,7 @@ def _whole(x: Any, mask: Any, path: str, entry: str, shape: Any, dtype: Any, num
 
 
 def whole(x: Any, mask: Any, path: str, entry: str, shape: Any, dtype: Any, number: int = 0) -> torch.Tensor:
-    """Make a call, the number-th of a module, or of torch's dropout, that remains one; give one of its outputs."""
+    """Record a call as one node: the number-th of a module, or torch's dropout; return one of its outputs."""
     return torch.ops.gbackprop.whole(x, mask, path, entry, list(shape), dtype, number)
 
 

@@ -31,7 +31,7 @@ class Entries:
     def check(self, v: Array, name: str, other: Array) -> None:
         """Check that v is finite, on the host alone, of shape (D,), (D, K) or the parameter's, and beside `other`.
 
-        A parameter without inputs, such as that of a norm of two axes, may have any shape.
+        Where I = 1, as for biases and parameters of norms, any shape of D numbers is taken for the parameter's.
         """
         check_array("v", v)
         check_same("v", v, name, other)

@@ -25,8 +25,8 @@ class Graph(Container):
     nodes : mapping of str to (Layer, str, …)
         For each node its layer, then the nodes whose outputs it takes; "input" is the network's input. In any order. A
         name can be a path with dots, "block.conv", if no other node's name starts it, as "block" does. A layer object
-        at several nodes has the same parameters at each, named after the node that is computed first: the one
-        whose longest chain of nodes below it is shortest; of several such, that which is ready first.
+        at several nodes has the same parameters at each, named after the node that is computed first: the one with
+        the fewest nodes on its longest way from the inputs; of several such, the one that is ready first.
     output : str, optional
         The node that is the output; the last by default.
     rng, dtype
