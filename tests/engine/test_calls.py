@@ -28,7 +28,7 @@ from gbackprop.engine.calls.functions import Functions
 from gbackprop.engine.calls.shorter import without_repeats
 from gbackprop.engine.calls.statements import ERRORS, CannotWriteError, Statements, plain
 from gbackprop.engine.calls.written import Written
-from gbackprop.plain.plan import make_plan
+from gbackprop.plain.plan import Plan, make_plan
 from gbackprop.testing.cases.network_rows import ATTENTIVE, BRANCHED
 from gbackprop.testing.graphs import graph_problems
 from gbackprop.testing.runs import SHIPPED
@@ -273,6 +273,16 @@ def test_a_product_beyond_the_range_is_noticed(ran):
     assert not ran
     gb.backward(network, losses.MSELoss(), np.ones_like(x), np.zeros((1, 3), "float32"))
     assert len(ran) == 1
+
+
+def test_draws_of_a_seed_need_no_batch_in_the_plan(ran, monkeypatch):
+    """A Generator that is drawn from twice would be another one afterwards: its calls are planned."""
+    network, planned, plain = mlp(), [], Plan.with_batch
+    monkeypatch.setattr(Plan, "with_batch", lambda *given, **named: planned.append(given) or plain(*given, **named))
+    for rng, count in ((1, 1), (2, 1), (None, 1), (np.random.default_rng(3), 2)):
+        gb.backward(network, CE, X, Y, q.KFAC(), rng=rng)
+        assert len(planned) == count
+    assert len(ran) == 3
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

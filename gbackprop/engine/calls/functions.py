@@ -36,8 +36,7 @@ class Functions:
                     waiting += used.values()
         modules = [str(value.__globals__["__name__"]) for _, used in found.values() for value in used.values()]
         self.foreign = not all(map(is_of_library, modules))
-        # with a name beside them, the getter of one function returns a tuple, too
-        self.of = [(scope, itemgetter("__name__", *used)) for scope, used in found.values() if used]
+        self.of = [(scope, itemgetter(*used)) for scope, used in found.values() if used]
         self.before = [values(scope) for scope, values in self.of]
 
     def changed(self) -> bool:
