@@ -194,7 +194,9 @@ def test_gradients_that_are_equal_are_two_arrays(options):
 @pytest.mark.parametrize("function", [
     lambda x: x, lambda x: x.T[::-1, None].reshape(6, 4).T, np.flipud, lambda x: np.atleast_3d(x)[..., 0],
     lambda x: np.hsplit(x, [6])[0], lambda x: np.broadcast_arrays(x, x[:1])[0],
-    lambda x: np.broadcast_to(x[:, :1] + 0, (4, 6)), lambda x: np.broadcast_to((x[:, :1] + 0).T, (6, 4)).T,
+    lambda x: np.broadcast_to(x[:, :1] + 0, (4, 6)),
+    lambda x: x.astype(x.dtype, copy=False), lambda x: np.nan_to_num(x, copy=False),
+    lambda x: np.meshgrid(x[0], x[0, :4], copy=False)[0], lambda x: np.broadcast_to((x[:, :1] + 0).T, (6, 4)).T,
     lambda x: np.einsum("ij->ij", x), lambda x: np.einsum("ij->ji", x).T,
     lambda x: np.diagonal((x + 0)[:, :, None] * np.ones(6), axis1=1, axis2=2),
 ])  # fmt: skip

@@ -111,7 +111,7 @@ class Expressions:
     def _viewed(self, step: TapeStep) -> int | None:
         """Return the array of which a step's result may be a view, or None."""
         given = refs(step.args)
-        is_view = step.name in VIEWS or (step.name == "einsum" and len(given) == 1)
+        is_view = step.name in VIEWS or (step.name == "einsum" and len(given) == 1) or step.kwargs.get("copy") is False
         return given[0] if is_view and not self._copies(step) else None
 
     # ------------------------------------------------------------------------------------------------------- names
