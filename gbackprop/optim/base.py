@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from itertools import combinations
 from math import prod
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
@@ -193,18 +194,18 @@ class Optimizer(Constructed, ABC):
                 )
 
     def _check_apart(self, parameters: Mapping[str, Array]) -> None:
-        """Check, once for the same arrays, that no parameter has memory in common with another one."""
-        if all(self._apart.get(name) is value for name, value in parameters.items()):
+        """Check, once for the same arrays, that no parameter to train has memory in common with another one."""
+        every = parameters if len(parameters) == len(self._l2) else dict(self.network.parameters)  # frozen ones, too
+        if all(self._apart.get(name) is value for name, value in every.items()):
             return
-        views = not all(value.flags.owndata for value in parameters.values())
-        for name, value in parameters.items():
-            other = next(n for n, each in parameters.items() if each is value or (views and _overlap(each, value)))
-            if other != name:
+        views = not all(value.flags.owndata for value in every.values())
+        for (other, first), (name, value) in combinations(every.items(), 2):
+            if (other in parameters or name in parameters) and (first is value or (views and _overlap(first, value))):
                 raise ValueError(
                     f"step: parameter {name}: expected an array of its own, got that of {other} (for one parameter at "
                     "two places, a layer at both)"
                 )
-        self._apart = dict(parameters)
+        self._apart = dict(every)
 
     def __repr__(self) -> str:
         """Return the class, its settings as they are now, and how much it trains."""
