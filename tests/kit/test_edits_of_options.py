@@ -14,6 +14,7 @@ from gbackprop.testing import check_layer, check_loss
 from gbackprop.testing.diagnosis.arguments import ARRAYS, of_arrays, of_definitions
 from gbackprop.testing.diagnosis.care import CARE, DRAWS, RESULTS, of_care, of_methods
 from gbackprop.testing.diagnosis.options import _others, of_leaves, of_options, with_option
+from gbackprop.testing.diagnosis.terms import constants_of
 from gbackprop.testing.loss_probe import LossProbe
 from gbackprop.testing.probe import Probe
 
@@ -39,6 +40,22 @@ def test_numbers_have_their_default_and_what_is_near():
     zero = {words: change(L.LeakyReLU(0.0)).negative_slope for words, (_, change) in edits(L.LeakyReLU(0.0)).items()}
     wanted = {"0.01, its default": 0.01, "1": 1}
     assert zero == {f"negative_slope were {words}": value for words, value in wanted.items()}
+
+
+class Leaky(L.LeakyReLU):
+    slope, weights = 0.5, (1.0, 2.0)
+
+
+class MoreLeaky(Leaky):
+    slope, weights = 0.25, (3.0, 4.0)
+
+
+def test_an_option_of_a_subclass_is_the_one_that_is_changed():
+    found = {words: change for words, (_, change) in edits(MoreLeaky()).items() if words.startswith("slope were")}
+    got = {words: change(MoreLeaky()).slope for words, change in found.items()}
+    assert got == {f"slope were {words}": value for words, value in NUMBERS.items()}
+    (weights,) = (value for name, value in constants_of(MoreLeaky()) if name == "weights")
+    np.testing.assert_array_equal(weights, [3, 4])
 
 
 def test_parameters_have_other_entries():

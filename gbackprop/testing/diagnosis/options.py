@@ -20,6 +20,7 @@ from gbackprop.calculus.layer import INPUT, Layer, Leaf
 from gbackprop.calculus.signals import EXACT, GRADIENT, RESIDUAL
 from gbackprop.quantities import Quantity, Statistic
 from gbackprop.quantities.merging_rules import Averaged, Rows, Summed
+from gbackprop.testing.diagnosis.terms import attributes_of
 
 NO_OPTIONS = ("constant_jacobian", "broadcasts", "bilinear", "linear_in", "mixes", "remade", "__firstlineno__")
 """Attributes of classes that state what a layer is."""
@@ -34,9 +35,8 @@ SIGNALS = GRADIENT, EXACT, RESIDUAL
 
 def of_options(subject: Any) -> Iterator[tuple[float, str, Callable[[Any], Any]]]:
     """Yield changes of a copy of a subject: one of its options, or of its parameters, has another value."""
-    own = {name: value for kind in type(subject).__mro__[:-1] for name, value in vars(kind).items()
-           if isinstance(value, (bool, float)) and name not in NO_OPTIONS}
-    own |= vars(subject)
+    own = {name: value for name, value in attributes_of(subject).items() if name in vars(subject)
+           or (isinstance(value, (bool, float)) and name not in NO_OPTIONS)}  # fmt: skip
     usual = {name: _default(subject, name) for name in own}
     given = {name: value for name, value in usual.items() if value is not None}
     differ = {name: value for name, value in given.items() if not np.array_equal(value, own[name])}

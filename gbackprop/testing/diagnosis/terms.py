@@ -89,13 +89,21 @@ def _arrays(part: Any) -> Iterator[tuple[str, np.ndarray]]:
 
 def constants_of(owner: Any) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the arrays, and the tuples and lists of numbers, of an owner and its class, its buffers and parameters."""
-    owner = owner.layer if isinstance(owner, Flat) else owner
-    own = {name: value for kind in type(owner).__mro__ for name, value in vars(kind).items()} | vars(owner)
-    own |= {name: value for group in ("buffers", "parameters") for name, value in getattr(owner, group, {}).items()}
-    for name, value in own.items():
+    for name, value in numbers_of(owner.layer if isinstance(owner, Flat) else owner).items():
         numbers = isinstance(value, (tuple, list)) and all(isinstance(each, float) for each in value)
         if isinstance(value, np.ndarray) or (numbers and value):
             yield name, np.asarray(value)
+
+
+def attributes_of(owner: Any) -> dict[str, Any]:
+    """Return what an object has by name: attributes of its classes, a base's first, and its own."""
+    return {name: value for kind in reversed(type(owner).__mro__) for name, value in vars(kind).items()} | vars(owner)
+
+
+def numbers_of(owner: Any) -> dict[str, Any]:
+    """Return the attributes of an object, its buffers and its parameters."""
+    groups = [getattr(owner, group, {}) for group in ("buffers", "parameters")]
+    return attributes_of(owner) | {name: value for group in groups for name, value in group.items()}
 
 
 def _with_options(title: str, array: np.ndarray, owner: Any) -> Iterator[tuple[str, np.ndarray]]:
@@ -286,10 +294,8 @@ def scalars_of(subject: Any) -> Sizes:
     Of arrays that are no parameters, such as weights of classes, mean and sum are among them.
     """
     subject = subject.layer if isinstance(subject, Flat) else subject
-    own = {key: value for kind in reversed(type(subject).__mro__) for key, value in vars(kind).items()} | vars(subject)
-    own |= {key: value for group in ("buffers", "parameters") for key, value in getattr(subject, group, {}).items()}
     own = {key: value.item() if isinstance(value, np.ndarray) and value.size == 1 else value
-           for key, value in own.items()}  # fmt: skip
+           for key, value in numbers_of(subject).items()}  # fmt: skip
     arrays = {key: value for key, value in own.items() if isinstance(value, np.ndarray)}
     few = [(key, value) for key, value in arrays.items() if value.size <= FEW]
     for key, value in arrays.items():
