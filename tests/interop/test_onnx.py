@@ -618,6 +618,17 @@ def test_running_statistics_are_buffers():
     assert {f"bn.{name}" for name in names} <= set(network.state_dict())
 
 
+@pytest.mark.parametrize(("given", "weight"), [({"momentum": 0.7}, 0.3), ({}, 0.1)])
+def test_a_batch_in_training_has_the_weight_in_running_statistics_that_the_file_says(given, weight):
+    arrays = {"bn.weight": a(3), "bn.bias": a(3), "m": a(3), "v": a(3) ** 2}
+    network = taken([("BatchNormalization", "x bn.weight bn.bias m v", "y", given)], arrays)
+    x = a(5, 3)
+    gb.backward(network, losses.MSELoss(), x, a(5, 3), training=True)
+    expected = (1 - weight) * arrays["m"] + weight * x.mean(0)
+    np.testing.assert_allclose(network.state_dict()["bn.running_mean"], expected, rtol=1e-12)
+    assert ("momentum" in repr(network)) == bool(given)
+
+
 @pytest.mark.parametrize("opset", [7, 9, 13, 15])
 def test_batch_normalization_of_all_opsets_is_in_evaluation_mode(opset):
     nodes, arrays = [("BatchNormalization", "x s b m v", "y", {"epsilon": 0.1})], {**CHANNELS}
