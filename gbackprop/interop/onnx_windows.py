@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
-from onnx.reference.ops import op_conv_transpose, op_resize
+from onnx.reference.ops import op_conv_transpose, op_max_pool, op_resize
 
 from gbackprop import layers
 from gbackprop.base.errors import UnsupportedError
@@ -144,6 +144,21 @@ class BatchNormalization(OpRun):
         return ((scale * (x - mean) / np.sqrt(var + epsilon) + bias).astype(x.dtype),)
 
 
+class MaxPool(op_max_pool.MaxPool):
+    """By the way for all strides, for the comparison: onnx.reference's own for strides of 1 mixes up pads of axes.
+
+    SAME_LOWER, for which it has other sizes, is SAME_UPPER of the input turned round.
+    """
+
+    op_domain = ""
+
+    def _run(self, x: Any, auto_pad: Any = None, **options: Any) -> Any:
+        if auto_pad != "SAME_LOWER":
+            return self._max_pool(x, auto_pad=auto_pad, **options)
+        axes = tuple(range(2, x.ndim))
+        return (np.flip(self._max_pool(np.flip(x, axes), auto_pad="SAME_UPPER", **options)[0], axes),)
+
+
 class ConvTranspose(op_conv_transpose.ConvTranspose):
     """With groups, which onnx.reference cannot compute, for the comparison."""
 
@@ -164,7 +179,7 @@ class Resize(op_resize.Resize):
         return super()._run(x, *sizes, axes=axes and [axis % x.ndim for axis in axes], **options)
 
 
-COMPARED = [BatchNormalization, ConvTranspose, Resize]
+COMPARED = [BatchNormalization, ConvTranspose, MaxPool, Resize]
 """Operators that are compared with what is here, and not with onnx.reference."""
 
 
