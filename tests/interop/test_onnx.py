@@ -700,6 +700,16 @@ def test_an_array_that_is_expanded_beside_a_fixed_batch_is_the_same_for_each_sam
     np.testing.assert_allclose(network(x), x * w, rtol=1e-14)
 
 
+@pytest.mark.parametrize("samples", [1, 2])
+def test_rows_that_have_the_samples_beside_positions_are_no_features(samples):
+    """In a file of one sample a matrix (4, 3) could have rows of 3 features, or of those of all samples."""
+    nodes = [("Transpose", "x", "t", {"perm": [1, 0, 2]}), ("Reshape", "t rows", "r", {}), ("Gemm", "r w", "g", {}),
+             ("Reshape", "g back", "h", {}), ("Transpose", "h", "y", {"perm": [1, 0, 2]})]  # fmt: skip
+    arrays = {"rows": np.array([4 * samples, 3]), "w": a(3, 2), "back": np.array([4, samples, 2])}
+    network, x = taken(nodes, arrays, (samples, 4, 3)), a(5, 4, 3)
+    np.testing.assert_allclose(network(x), x @ arrays["w"], rtol=1e-12)
+
+
 def test_the_example_gives_sizes_that_are_open():
     nodes = [("ReduceMean", "x a", "y", {"keepdims": 0})]
     arrays = {"a": np.array([1])}
