@@ -627,6 +627,9 @@ def test_infinite_outputs_are_torchs_where_those_are():
         (lambda y: F.softmax(y, 1, dtype=torch.float64), r"of at most \S+ in float64, where the network has float32"),
         (lambda y: y.var(1, correction=0.5), r"var: correction=0.5 is not supported, expected a whole number"),
         (lambda y: y * y.max(1, True)[1], r"there is no row of the table for output 1 of max \("),
+        (lambda y: y.T, r"as axis 0 of its output, got \(4, N\)"),
+        (lambda y: y.unflatten(1, (2, 2)).transpose(0, 1).flatten(0, 1), r"as axis 0 of its output, got \(2 N, 2\)"),
+        (lambda y: y.unflatten(1, (2, 2)).flatten(0, 1), r"as axis 0 of its output, got \(N 2, 2\)"),
     ],
 )
 def test_what_cannot_be_taken_is_named(function, words):
