@@ -183,8 +183,11 @@ class Assembly(Building):
     def _taken(self, node: torch.fx.Node) -> Any:
         function = self.function(node)
         if function == "getitem":
-            of = self._value(node.args[0], True)
-            return of[node.args[1]] if isinstance(of, list) and node.args[1] < len(of) else Failed()
+            of, number = self._value(node.args[0], True), node.args[1]
+            if isinstance(of, list) and number >= len(of):
+                words = f"there is no row of the table for output {number} of {self.function(node.args[0])}"
+                raise UnsupportedError(words)
+            return of[number] if isinstance(of, list) else Failed()
         given = self._given(node, function)
         if isinstance(given.get("self"), States):
             call = FunctionCall(self, node, given, TensorLayout(()))

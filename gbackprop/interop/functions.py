@@ -167,8 +167,10 @@ def reduction(row: str, **more: Any) -> Callable[[FunctionCall], str]:
         layout = place.layout
         axes = layout.axes_of([dims] if isinstance(dims, int) else dims)
         if row in ("var", "std"):
-            more["ddof"] = int(call.given["correction"] if call.given.get("correction") is not None
-                               else call.given.get("unbiased", True))  # fmt: skip
+            given = call.given.get("correction")
+            more["ddof"] = int(call.given.get("unbiased", True) if given is None else given)
+            if given is not None and given != more["ddof"]:
+                raise UnsupportedError(f"correction={given} is not supported, expected a whole number")
         if row in ("max", "min"):
             more["first"] = isinstance(dims, int)  # of amax it is a list
         return call.op(row, place.name, axis=axes, keepdims=bool(call.given.get("keepdim", False)), **more)

@@ -114,5 +114,5 @@ def _gradients(output: torch.Tensor, leaves: Gradients) -> list[Gradients]:
     for size in (1, LARGER):
         total = (output * (size * factors)).sum()
         found = torch.autograd.grad(total, list(leaves.values()), materialize_grads=True, retain_graph=True)
-        gradients.append({name: value / size for name, value in zip(leaves, found, strict=True)})
+        gradients.append({name: value.to_dense() / size for name, value in zip(leaves, found, strict=True)})
     return gradients

@@ -22,6 +22,14 @@ class TensorLayout:
     axis: int | None = None
     outer: int = 1
 
+    def __str__(self) -> str:
+        """Return torch's shape, in which N is the number of samples."""
+        sizes = [str(size) for size in self.shape]
+        if self.axis is not None:
+            inner = self.shape[self.axis] // self.outer
+            sizes[self.axis] = " ".join([str(self.outer)] * (self.outer > 1) + ["N"] + [str(inner)] * (inner > 1))
+        return f"({', '.join(sizes)})"
+
     @property
     def features(self) -> Shape:
         """The shape of one sample's features; of a whole tensor without samples."""

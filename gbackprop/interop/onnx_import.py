@@ -109,6 +109,8 @@ def _unknown(model: Any) -> list[str]:
 def _inlined(model: Any) -> Any:
     """Return a model without calls of functions, but of those that the table has."""
     model, before = inline_local_functions(model), None
+    for each in model.graph.initializer:  # the inliner does not look at these for types
+        model.graph.value_info.append(onnx.helper.make_tensor_value_info(each.name, each.data_type, each.dims))
     while before != (now := [node.op_type for node in model.graph.node]):  # not all opsets have a function's body
         before = now
         ops = {node.op_type for node in model.graph.node if not node.domain} - {*TABLE, "Range"}

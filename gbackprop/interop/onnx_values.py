@@ -111,7 +111,8 @@ def split(axes: Any, target: Sequence[int], count: int) -> Axes:
     for merges in (False, True):
         for i, size in enumerate(sizes):
             more = before // max(prod(sizes[:i]), 1)
-            if more * prod(sizes[:i]) == before and (merges or more == 1) and size > 0 and size % (more * count) == 0:
+            whole = more == 1 and (i == 0 or size == 1 or i < len(sizes) - 1)  # a sample alone fits the last axis, too
+            if more * prod(sizes[:i]) == before and (merges or whole) and size > 0 and size % (more * count) == 0:
                 mark: Any = tuple(each for each in (more, None, size // (more * count)) if each != 1)
                 if prod(features(found := (*sizes[:i], mark, *sizes[i + 1 :]))) == prod(features(axes)):
                     return found

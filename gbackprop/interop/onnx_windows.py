@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
-from onnx.reference.ops import op_conv_transpose, op_resize
+from onnx.reference.ops import op_conv_transpose, op_max_pool, op_resize
 
 from gbackprop import layers
 from gbackprop.base.errors import UnsupportedError
@@ -127,7 +127,8 @@ def _batch_norm(call: OnnxCall) -> OnnxTensor:
     path = call.path(scale, "weight")
     if path is not None and call.path(bias, "bias") == path:
         call.draft.buffers |= {f"{path}.running_mean": mean, f"{path}.running_var": var}
-        return call.put(getattr(layers, f"BatchNorm{max(len(x.shape) - 1, 1)}d")(x.shape[0], eps), x, name=path)
+        new = round(1 - call.attributes.get("momentum", 0.9), 7)  # the batch's weight; ONNX's is that of the statistics
+        return call.put(getattr(layers, f"BatchNorm{max(len(x.shape) - 1, 1)}d")(x.shape[0], eps, new), x, name=path)
     fixed = {"centre": -mean, "factor": 1 / np.sqrt(var + eps)}
     centre, factor = [Known(f"{call.node.output[0]}_{name}", (array,)) for name, array in fixed.items()]
     return _scaled(call, _scaled(call, _scaled(call, x, None, centre), factor, None), scale, bias)
@@ -141,6 +142,21 @@ class BatchNormalization(OpRun):
     def _run(self, x: Any, scale: Any, bias: Any, mean: Any, var: Any, epsilon: float, **options: Any) -> tuple[Any]:
         scale, bias, mean, var = (each.reshape(-1, *(1,) * (x.ndim - 2)) for each in (scale, bias, mean, var))
         return ((scale * (x - mean) / np.sqrt(var + epsilon) + bias).astype(x.dtype),)
+
+
+class MaxPool(op_max_pool.MaxPool):
+    """By the way for all strides, for the comparison: onnx.reference's own for strides of 1 mixes up pads of axes.
+
+    SAME_LOWER, for which it has other sizes, is SAME_UPPER of the input turned round.
+    """
+
+    op_domain = ""
+
+    def _run(self, x: Any, auto_pad: Any = None, **options: Any) -> Any:
+        if auto_pad != "SAME_LOWER":
+            return self._max_pool(x, auto_pad=auto_pad, **options)
+        axes = tuple(range(2, x.ndim))
+        return (np.flip(self._max_pool(np.flip(x, axes), auto_pad="SAME_UPPER", **options)[0], axes),)
 
 
 class ConvTranspose(op_conv_transpose.ConvTranspose):
@@ -163,7 +179,7 @@ class Resize(op_resize.Resize):
         return super()._run(x, *sizes, axes=axes and [axis % x.ndim for axis in axes], **options)
 
 
-COMPARED = [BatchNormalization, ConvTranspose, Resize]
+COMPARED = [BatchNormalization, ConvTranspose, MaxPool, Resize]
 """Operators that are compared with what is here, and not with onnx.reference."""
 
 

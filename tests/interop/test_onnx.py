@@ -610,12 +610,38 @@ def test_a_vector_times_matrices(names, size, lead):
     compare_with_dense(network, x)
 
 
+@pytest.mark.parametrize(("given", "widths"), [
+    ({"kernel_shape": [1, 3], "pads": [0, 1, 0, 1]}, ((0, 0), (1, 1))),
+    ({"kernel_shape": [3, 2], "pads": [1, 0, 0, 1]}, ((1, 0), (0, 1))),
+    ({"kernel_shape": [3, 2], "auto_pad": "SAME_LOWER"}, ((1, 1), (1, 0))),
+    ({"kernel_shape": [2, 2], "strides": [2, 2], "auto_pad": "SAME_LOWER"}, ((1, 0), (0, 0))),
+])  # fmt: skip
+def test_largest_numbers_of_windows_with_pads_that_onnx_reference_mixes_up(given, widths):
+    x = a(2, 4, 5, 6)
+    wide = np.pad(x, ((0, 0), (0, 0), *widths), constant_values=-np.inf)
+    seen = np.lib.stride_tricks.sliding_window_view(wide, given["kernel_shape"], (2, 3)).max((-2, -1))
+    down, along = given.get("strides", (1, 1))
+    network = taken([("MaxPool", "x", "y", given)], {}, ("n", 4, 5, 6))
+    np.testing.assert_array_equal(network(x), seen[:, :, ::down, ::along])
+
+
 def test_running_statistics_are_buffers():
     names = ("weight", "bias", "running_mean", "running_var")
     nodes = [("BatchNormalization", "x " + " ".join(f"bn.{name}" for name in names), "y", {})]
     network = taken(nodes, {f"bn.{name}": abs(a(3)) for name in names})
     assert isinstance(network.children["bn"], layers.BatchNorm1d)
     assert {f"bn.{name}" for name in names} <= set(network.state_dict())
+
+
+@pytest.mark.parametrize(("given", "weight"), [({"momentum": 0.7}, 0.3), ({}, 0.1)])
+def test_a_batch_in_training_has_the_weight_in_running_statistics_that_the_file_says(given, weight):
+    arrays = {"bn.weight": a(3), "bn.bias": a(3), "m": a(3), "v": a(3) ** 2}
+    network = taken([("BatchNormalization", "x bn.weight bn.bias m v", "y", given)], arrays)
+    x = a(5, 3)
+    gb.backward(network, losses.MSELoss(), x, a(5, 3), training=True)
+    expected = (1 - weight) * arrays["m"] + weight * x.mean(0)
+    np.testing.assert_allclose(network.state_dict()["bn.running_mean"], expected, rtol=1e-12)
+    assert ("momentum" in repr(network)) == bool(given)
 
 
 @pytest.mark.parametrize("opset", [7, 9, 13, 15])
@@ -674,6 +700,16 @@ def test_an_array_that_is_expanded_beside_a_fixed_batch_is_the_same_for_each_sam
     np.testing.assert_allclose(network(x), x * w, rtol=1e-14)
 
 
+@pytest.mark.parametrize("samples", [1, 2])
+def test_rows_that_have_the_samples_beside_positions_are_no_features(samples):
+    """In a file of one sample a matrix (4, 3) could have rows of 3 features, or of those of all samples."""
+    nodes = [("Transpose", "x", "t", {"perm": [1, 0, 2]}), ("Reshape", "t rows", "r", {}), ("Gemm", "r w", "g", {}),
+             ("Reshape", "g back", "h", {}), ("Transpose", "h", "y", {"perm": [1, 0, 2]})]  # fmt: skip
+    arrays = {"rows": np.array([4 * samples, 3]), "w": a(3, 2), "back": np.array([4, samples, 2])}
+    network, x = taken(nodes, arrays, (samples, 4, 3)), a(5, 4, 3)
+    np.testing.assert_allclose(network(x), x @ arrays["w"], rtol=1e-12)
+
+
 def test_the_example_gives_sizes_that_are_open():
     nodes = [("ReduceMean", "x a", "y", {"keepdims": 0})]
     arrays = {"a": np.array([1])}
@@ -690,6 +726,28 @@ def test_functions_are_inlined():
     whole.opset_import.append(helper.make_opsetid("own", 1))
     x = a(2, 3)
     np.testing.assert_allclose(from_onnx(whole.SerializeToString())(x), np.tanh(x * x), rtol=1e-15)
+
+
+@pytest.mark.parametrize("opset", [23, 24])
+@pytest.mark.parametrize("mask", [np.tri(3, k=1) > 0, a(3, 3)], ids=["conditions", "numbers"])
+def test_a_fixed_mask_of_attention_is_taken(mask, opset):
+    """The operator is a function, whose body depends on the mask's dtype; in opset 24 it pads the mask."""
+    w, x = a(4, 4), a(2, 3, 4)
+    heads = {"q_num_heads": 1, "kv_num_heads": 1, "scale": 0.25}
+    nodes = [("MatMul", "x w", "q", {}), ("Attention", "q x x m", "y", heads)]
+    network = taken(nodes, {"w": w, "m": mask}, ("n", 3, 4), opset, example=x)
+    scores = np.exp(x @ w @ x.transpose(0, 2, 1) / 4 + (np.where(mask, 0, -np.inf) if mask.dtype == bool else mask))
+    np.testing.assert_allclose(network(x), scores / scores.sum(2, keepdims=True) @ x, rtol=1e-6)
+    compare_with_dense(network, x)
+
+
+def test_an_array_that_a_function_of_onnx_takes_has_its_dtype():
+    angles, x = a(1, 3, 2), a(2, 3, 4)
+    nodes = [("Unsqueeze", "x one", "u", {}), ("RotaryEmbedding", "u cos sin", "r", {}), ("Squeeze", "r one", "y", {})]
+    arrays = {"one": np.array([1]), "cos": np.cos(angles), "sin": np.sin(angles)}
+    network = taken(nodes, arrays, ("n", 3, 4), 23)
+    turned = (x[..., :2] + 1j * x[..., 2:]) * np.exp(1j * angles)
+    np.testing.assert_allclose(network(x), np.concatenate([turned.real, turned.imag], -1), rtol=1e-12)
 
 
 # ------------------------------------------------------------------------------------------------------------ refusals

@@ -14,7 +14,7 @@ from gbackprop.interop import from_onnx
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnx")
 pytest.importorskip("onnxscript")
-from onnx_models import TWELVE  # noqa: E402
+from onnx_models import TWELVE, Model  # noqa: E402
 
 CURRENT, OLDER = "torch.export", "tracing"
 
@@ -90,6 +90,18 @@ def test_a_file_with_a_fixed_batch_has_any_size_afterwards():
         torch.onnx.export(module, (x,), file, dynamo=False, input_names=["x"])
     more = torch.randn(5, 3, 4, dtype=torch.float64)
     np.testing.assert_allclose(from_onnx(file.getvalue())(more.numpy()), module(more).detach(), rtol=1e-10)
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_attention_in_a_file_of_one_sample_is_that_of_any_number(heads):
+    torch.manual_seed(0)
+    attention, file = torch.nn.MultiheadAttention(4, heads, batch_first=True).double().eval(), io.BytesIO()
+    module = Model(lambda m, x: m.attention(x, x, x)[0], attention=attention).eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(module, (torch.randn(1, 3, 4).double(),), file, dynamo=False, input_names=["x"])
+    more = torch.randn(5, 3, 4, dtype=torch.float64)
+    np.testing.assert_allclose(from_onnx(file.getvalue())(more.numpy()), module(more).detach(), rtol=0, atol=1e-10)
 
 
 def test_attention_and_encoders_of_torch():

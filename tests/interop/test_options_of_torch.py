@@ -576,6 +576,14 @@ def test_powers_of_integers_are_torchs():
         np.testing.assert_array_equal(network(x.numpy()), module(x).detach())
 
 
+def test_an_embedding_with_sparse_gradients_is_taken():
+    module, x = nn.Sequential(nn.Embedding(5, 3, sparse=True)).double(), torch.tensor([[1, 4, 1], [0, 4, 2]])
+    y = torch.rand(2, 3, 3, dtype=torch.float64)
+    F.mse_loss(module(x), y).backward()
+    found = gb.backward(from_torch(module, x), gb.losses.MSELoss(), x.numpy(), y.numpy()).gradient["0.weight"]
+    np.testing.assert_allclose(found, module[0].weight.grad.to_dense(), rtol=1e-12)
+
+
 def test_a_module_of_which_torch_has_no_gradient_is_taken():
     def doubled(m, x):
         y = (m.v * x).exp()
@@ -617,6 +625,11 @@ def test_infinite_outputs_are_torchs_where_those_are():
         (lambda y: (-2.0) ** y, r"pow: expected a base above 0, got -2.0"),
         (lambda y: 0**y, r"pow: expected a base above 0, got 0.0"),
         (lambda y: F.softmax(y, 1, dtype=torch.float64), r"of at most \S+ in float64, where the network has float32"),
+        (lambda y: y.var(1, correction=0.5), r"var: correction=0.5 is not supported, expected a whole number"),
+        (lambda y: y * y.max(1, True)[1], r"there is no row of the table for output 1 of max \("),
+        (lambda y: y.T, r"as axis 0 of its output, got \(4, N\)"),
+        (lambda y: y.unflatten(1, (2, 2)).transpose(0, 1).flatten(0, 1), r"as axis 0 of its output, got \(2 N, 2\)"),
+        (lambda y: y.unflatten(1, (2, 2)).flatten(0, 1), r"as axis 0 of its output, got \(N 2, 2\)"),
     ],
 )
 def test_what_cannot_be_taken_is_named(function, words):
