@@ -22,7 +22,7 @@ from gbackprop.interop.calls import as_torch
 from gbackprop.interop.capture import calling, captured, evaluating, keeping
 from gbackprop.interop.gradients import check_gradients, is_hooked
 from gbackprop.interop.marks import columns
-from gbackprop.interop.outputs import unlike
+from gbackprop.interop.outputs import FIXED_STATISTICS, unlike
 from gbackprop.interop.sizes import check_beyond
 from gbackprop.interop.training import unlike_in_training
 from gbackprop.interop.wholes import RECURRENT, WholeModule, converted, is_known, is_patched, shared, wholes_of
@@ -68,7 +68,7 @@ def _imported(module: torch.nn.Module, example: Any, output: Any) -> Container:
     if names is not None:
         output_of = lambda batch: _output(module, chosen, batch)[1].numpy()  # noqa: E731
         check_beyond(module, output_of, network, names[1].conditions, x)
-        fixed = "a batch norm has running statistics that are no layer's" * names[0].fixed_statistics
+        fixed = FIXED_STATISTICS * names[0].fixed_statistics
         try:
             copied = copy.deepcopy(module)  # whose training mode may change more than buffers
         except Exception:  # of what cannot be copied, as a tensor that was computed

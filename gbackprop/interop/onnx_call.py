@@ -32,6 +32,7 @@ class Draft:
     buffers: dict[str, np.ndarray] = field(default_factory=dict)
     chosen: Collection[str] = ()
     rounded: bool = False
+    fixed_statistics: bool = False
 
     def add(self, name: str, layer: Layer, *sources: int) -> int:
         """Add a node, and return its number."""

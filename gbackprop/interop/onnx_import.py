@@ -19,7 +19,7 @@ from gbackprop.interop.onnx_call import Draft, OnnxCall
 from gbackprop.interop.onnx_rows import TABLE
 from gbackprop.interop.onnx_values import BATCH, Known, OnnxTensor, is_free, starts_of
 from gbackprop.interop.onnx_windows import COMPARED
-from gbackprop.interop.outputs import unlike
+from gbackprop.interop.outputs import FIXED_STATISTICS, unlike
 from gbackprop.layers import Identity, Parameter
 from gbackprop.network import Graph, Sequential
 from gbackprop.network.graph import INPUT_NAME, sources_of
@@ -276,7 +276,10 @@ class _Taken:
         nodes = {names[i]: (draft.nodes[i][0], *[names[k] for k in draft.nodes[i][1:]]) for i in sorted(names) if i > 0}
         inputs = self.inputs and self.inputs.shapes
         found = replaced(nodes, names[output])
-        network = (None if inputs else _chain(nodes)) or Graph(found, names[output], inputs=inputs)
+        chain = None if inputs or draft.fixed_statistics else _chain(nodes)
+        network = chain or Graph(found, names[output], inputs=inputs)
+        if isinstance(network, Graph):
+            network.evaluation_only = FIXED_STATISTICS * draft.fixed_statistics
         network.astype(draft.dtype)
         arrays = {draft.names[number]: array for number, array in draft.parameters.items()}
         arrays |= {names[number]: array for number, array in draft.parameters.items() if number in names}

@@ -112,10 +112,11 @@ def _cast(call: OnnxCall) -> OnnxTensor | Known:
     return call.x
 
 
-def _same(call: OnnxCall) -> OnnxTensor:
-    if call.node.op_type == "Dropout" and call.version >= 12 and call.known(2, False):
+def _dropout(call: OnnxCall) -> OnnxTensor:
+    if call.version >= 12 and call.known(2, False):
         raise UnsupportedError("expected evaluation mode, got training_mode=True")
-    return call.x
+    p = float(call.known(1, 0.5) if call.version >= 12 else call.attribute("ratio", 0.5))
+    return call.same(layers.Dropout(p), call.x) if p else call.x
 
 
 # -------------------------------------------------------------------------------------------------------- products
@@ -224,7 +225,7 @@ TABLE: dict[str, Rule] = {
     "Gelu": _curve(lambda call: layers.GELU(call.attribute("approximate", "none"))),
     "ThresholdedRelu": _curve(lambda call: layers.Threshold(call.attribute("alpha", 1.0), 0.0)),
     "HardSigmoid": _hard_sigmoid, "Clip": _clip, "PRelu": _prelu, "Swish": _swish,
-    "Cast": _cast, "CastLike": _cast, "Identity": _same, "Dropout": _same,
+    "Cast": _cast, "CastLike": _cast, "Identity": lambda call: call.x, "Dropout": _dropout,
     "Add": _arithmetic("add", lambda c: {"shift": c}, lambda c: {"shift": c}),
     "Sub": _arithmetic("subtract", lambda c: {"shift": -c}, lambda c: {"factor": -1, "shift": c}),
     "Mul": _arithmetic("multiply", lambda c: {"factor": c}, lambda c: {"factor": c}),

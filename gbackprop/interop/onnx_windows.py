@@ -129,6 +129,7 @@ def _batch_norm(call: OnnxCall) -> OnnxTensor:
         call.draft.buffers |= {f"{path}.running_mean": mean, f"{path}.running_var": var}
         new = round(1 - call.attributes.get("momentum", 0.9), 7)  # the batch's weight; ONNX's is that of the statistics
         return call.put(getattr(layers, f"BatchNorm{max(len(x.shape) - 1, 1)}d")(x.shape[0], eps, new), x, name=path)
+    call.draft.fixed_statistics = True
     fixed = {"centre": -mean, "factor": 1 / np.sqrt(var + eps)}
     centre, factor = [Known(f"{call.node.output[0]}_{name}", (array,)) for name, array in fixed.items()]
     return _scaled(call, _scaled(call, _scaled(call, x, None, centre), factor, None), scale, bias)

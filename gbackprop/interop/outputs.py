@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+FIXED_STATISTICS = "a batch norm has running statistics that are no layer's"
+"""Why a network is right in evaluation mode alone, whose training mode would update those."""
+
 
 def unlike(ours: np.ndarray, expected: np.ndarray, tolerance: float, whose: str) -> str:
     """Return how an output differs, by more than a share of the largest finite number, or an empty text."""

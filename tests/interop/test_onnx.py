@@ -644,6 +644,25 @@ def test_a_batch_in_training_has_the_weight_in_running_statistics_that_the_file_
     assert ("momentum" in repr(network)) == bool(given)
 
 
+def test_statistics_that_are_no_layers_are_right_in_evaluation_mode_alone():
+    network = taken([("BatchNormalization", "x s b m v", "y", {})], CHANNELS, ("n", 4))
+    words = "training=True is not supported: a batch norm has running statistics that are no layer's"
+    with pytest.raises(UnsupportedError, match=words):
+        gb.backward(network, losses.MSELoss(), a(5, 4), a(5, 4), training=True)
+
+
+@pytest.mark.parametrize(("opset", "names", "ratio"), [(10, "x", 0.25), (12, "x r", 0.25), (12, "x", 0.5), (10, "x", 0.0)])
+def test_dropout_is_a_layer_that_draws_in_training(opset, names, ratio):
+    given = {"ratio": ratio} if opset < 12 else {}
+    nodes = [("Relu", "x", "h", {}), ("Dropout", names.replace("x", "h"), "y", given)]
+    network, x = taken(nodes, {"r": np.array(0.25)}, opset=opset), a(200, 3)
+    np.testing.assert_array_equal(network(x), np.maximum(x, 0))
+    some = np.ones_like(x)
+    seen = gb.backward(network, losses.MSELoss(), some, some, rng=0, training=True).output
+    assert set(np.unique(seen)) == {0, 1 / (1 - ratio)} - ({0} if not ratio else set())
+    assert abs((seen == 0).mean() - ratio) < 0.1
+
+
 @pytest.mark.parametrize("opset", [7, 9, 13, 15])
 def test_batch_normalization_of_all_opsets_is_in_evaluation_mode(opset):
     nodes, arrays = [("BatchNormalization", "x s b m v", "y", {"epsilon": 0.1})], {**CHANNELS}
