@@ -21,7 +21,7 @@ from gbackprop.base.npz import read_checkpoint, write_checkpoint
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.moments import Moments
 from gbackprop.calculus.state import digest, digests_of, parts_of
-from gbackprop.curvature.data.merging import Merged, State
+from gbackprop.curvature.data.merging import Merged, Totals
 from gbackprop.curvature.data.summary import differing, summary
 from gbackprop.losses.base import Loss
 from gbackprop.quantities.base import Quantity
@@ -124,7 +124,7 @@ class Checkpoint:
             parts = {name.removeprefix(prefix): v for name, v in self.arrays.items() if name.startswith(prefix)}
             total = _unpacked(before, parts)
             sums[key] = total, len(total) if isinstance(total, list) else 0
-        merged.state = State(self.done, self.header["samples"], float.fromhex(self.header["divisor"]), sums)
+        merged.state = Totals(self.done, self.header["samples"], float.fromhex(self.header["divisor"]), sums)
         self.arrays = {}
 
     def write(self, merged: Merged) -> None:

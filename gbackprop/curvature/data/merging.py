@@ -97,7 +97,7 @@ def joined(merged: Merged | None, i: int, result: Result) -> Merged:
 
 
 @dataclass(frozen=True)
-class State:
+class Totals:
     """How many results are in the sums, N, 1/R, and each sum with the number of its entries that count, if a list."""
 
     results: int
@@ -118,7 +118,7 @@ class Merged:
         self.first, self.objective = first, first.objective
         self.rules = [rule_of(quantity) for quantity in first.quantities]
         self.common = _common(first)
-        self.state = State(0, 0, 0.0, {})
+        self.state = Totals(0, 0, 0.0, {})
 
     @property
     def sums(self) -> dict[Any, Any]:
@@ -150,7 +150,7 @@ class Merged:
                 total = share if total is None else total + share
             sums[key] = total, len(total) if isinstance(total, list) else 0
         divisor = before.divisor + 1 / scale.factor
-        self.state = State(before.results + 1, before.count + scale.batch, divisor, sums)
+        self.state = Totals(before.results + 1, before.count + scale.batch, divisor, sums)
 
     def finish(self) -> Result:
         state, sums = self.state, self.sums
