@@ -5,7 +5,8 @@ of the call, and as long as nothing changes on which they depend:
 
 - the attributes of each layer and container in the network, of the loss and of the quantities, such as the layers of
   a container, what is frozen, or the probability of a dropout;
-- the methods and class attributes of the layers, the loss and the quantities, and the registry of forms;
+- the methods and class attributes of the layers, their Jacobians, the loss and the quantities, and the registry of
+  forms;
 - the number of processors that the process may use, where blocks depend on it.
 
 Parameters are read in each call: they may be replaced or changed in place. Layers, losses and quantities of users, and
@@ -79,7 +80,7 @@ class Prepared:
             for part, attributes in zip((loss, *quantities), self.others, strict=True):
                 if part.__dict__ != attributes:
                     return False
-            if changed_class(self.kinds):
+            if changed_class({**self.kinds, **self.known.kinds}):  # in one dict, as threads may add to the second
                 return False
         except ValueError:  # of the comparison of two arrays: an attribute is another array now
             return False

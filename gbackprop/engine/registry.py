@@ -1,9 +1,8 @@
 """Registry of fast forms: one row for each class of layers, of Jacobians and of losses, which names all of its forms.
 
 A row is valid for an object whose functions are those of the row's class. An object with another one (a subclass that
-overrides a method, an attribute of that name, a wrapper, a patched class) is computed the plain way; but a class of
-Jacobians that is patched after a network's first call is not looked at again for that network. With an empty registry
-everything is computed the plain way; results are the same.
+overrides a method, an attribute of that name, a wrapper, a patched class) is computed the plain way. With an empty
+registry everything is computed the plain way; results are the same.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from types import FunctionType
 from typing import Any
 
 from gbackprop.array import Array
-from gbackprop.base.checks import SHIPPED
+from gbackprop.base.checks import SHIPPED, is_shipped
 from gbackprop.calculus.copies import owned
 from gbackprop.calculus.jacobian import REDUCTIONS, ParameterJacobian, Reduction, congruence
 from gbackprop.calculus.layer import Layer, Leaf
@@ -186,7 +185,7 @@ def find(forms: Forms, owner: Any) -> Any:
 class NetworkForms:
     """The forms that were found for the layers of a network, and for their Jacobians.
 
-    It is valid while the methods of these layers and of their classes stay the same.
+    It is valid while the methods of these layers and of their classes stay the same, and the attributes of `kinds`.
 
     Parameters
     ----------
@@ -194,12 +193,18 @@ class NetworkForms:
     leaves : sequence of Leaf
         The layers of a sweep: `at` has the forms of each by its position, `last_taken` those of the layers whose
         output no later layer takes.
+
+    Attributes
+    ----------
+    kinds : dict
+        The classes of the Jacobians that were met, with their attributes.
     """
 
     def __init__(self, forms: Forms, leaves: Sequence[Leaf] = ()) -> None:
         self.forms = forms
         self.layers: dict[int, tuple[Layer, LayerForms]] = {}  # by identity, which stays taken while it is stored here
         self.jacobians: dict[tuple[Any, ...], JacobianForms] = {}
+        self.kinds: dict[type, dict[str, Any]] = {}
         self.at = [self.of(leaf.layer) for leaf in leaves]
         self.last_taken = last_taken(leaves)
 
@@ -215,6 +220,8 @@ class NetworkForms:
         key = (type(jacobian), type(jacobian).per_sample, *jacobian.__dict__)
         found = self.jacobians.get(key)
         if found is None:
+            for kind in filter(is_shipped, type(jacobian).__mro__):
+                self.kinds.setdefault(kind, dict(vars(kind)))
             found = self.jacobians[key] = find(self.forms, jacobian) or NO_JACOBIAN
         return found
 

@@ -1,6 +1,7 @@
 """Checkpoints of results over data sets: a call that is resumed has the bits of one that was not interrupted."""
 
 import json
+from contextlib import suppress
 
 import foreign
 import numpy as np
@@ -15,6 +16,7 @@ from gbackprop.base.npz import read_checkpoint, write_checkpoint
 from gbackprop.curvature.data import checkpoint
 from gbackprop.curvature.data.summary import summary
 from gbackprop.engine.backward import PreparedCall
+from gbackprop.quantities.merging_rules import Averaged, Rows, Summed
 
 
 def test_one_that_is_resumed_has_the_bits_of_one_that_was_not_interrupted(tmp_path):
@@ -33,6 +35,25 @@ def once_stopped(path, stop):
     settings = {"rng": 7, "checkpoint": path, "in_flight": 1}
     with pytest.raises(KeyboardInterrupt):
         gb.accumulate(network(), losses.CrossEntropyLoss(), batches(), *EXACT, *DRAWN, **settings)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+@pytest.mark.parametrize("rule", [Summed, Averaged, Rows])
+def test_a_batch_whose_merging_is_interrupted_counts_once(rule, error, tmp_path, monkeypatch):
+    path, plain_take, left = tmp_path / "state.npz", rule.take, [0]
+
+    def take(*given):
+        left[0] -= 1
+        if left[0] == 0:
+            raise error("in the middle of a batch")
+        return plain_take(*given)
+
+    monkeypatch.setattr(rule, "take", take)
+    for left[0] in (50, 70, 85):  # in a later batch each time
+        with suppress(KeyboardInterrupt, MemoryError):
+            once(checkpoint=path, executor="serial")
+    assert header(path)["done"] > 2
+    assert_same_bits(once(checkpoint=path), serial())
 
 
 def test_what_the_file_has_is_not_computed_again(tmp_path, monkeypatch):

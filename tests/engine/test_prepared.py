@@ -16,7 +16,7 @@ import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
 from gbackprop.base.errors import UnsupportedError
-from gbackprop.calculus.jacobian import Outer
+from gbackprop.calculus.jacobian import Outer, ParameterJacobian
 from gbackprop.engine import prepared
 from gbackprop.engine.prepared import MOST, Calls
 from gbackprop.quantities.result import Result
@@ -172,14 +172,19 @@ CHANGES = {
     "weights": lambda net, loss, patch: setattr(loss, "weight", np.array([1.0, 2, 3])),
     "ignored": lambda net, loss, patch: vars(loss).update({"ignore_index": 1, "weighted": True}),
     "class": lambda net, loss, patch: patch.setattr(layers.Linear, "mjp", tripled),
+    "class of Jacobians": lambda net, loss, patch: patch.setattr(ParameterJacobian, "square", tripled_square),
     "registry": lambda net, loss, patch: patch.setattr(driver, "FORMS", type(driver.FORMS)()),
     "quantity": lambda net, loss, patch: patch.setattr(q.DiagGGN, "statistics", q.BatchGrad().statistics),
 }
-PLAIN_MJP = layers.Linear.mjp
+PLAIN_MJP, PLAIN_SQUARE = layers.Linear.mjp, ParameterJacobian.square
 
 
 def tripled(self, saved, mat):
     return 3 * PLAIN_MJP(self, saved, mat)
+
+
+def tripled_square(self, *arriving):
+    return 3 * PLAIN_SQUARE(self, *arriving)
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -390,6 +395,16 @@ def test_another_definition_of_a_jacobian_loses_its_forms(monkeypatch):
     monkeypatch.setattr(Outer, "per_sample", lambda self, mat: 2 * plain(self, mat))
     after = gb.backward(network, loss, x, Y, q.DiagGGN())["diag_ggn"]["1.weight"]
     np.testing.assert_allclose(after, 4 * before, rtol=1e-5)
+
+
+def test_a_patch_of_a_class_of_jacobians_that_is_undone_leaves_nothing(monkeypatch):
+    given = chain(), losses.CrossEntropyLoss(), X, Y, q.DiagGGN()
+    with monkeypatch.context() as patch:
+        patch.setattr(ParameterJacobian, "square", tripled_square)
+        changed = gb.backward(*given)
+    after = gb.backward(*given)
+    assert same(after, anew(*given))
+    np.testing.assert_allclose(changed["diag_ggn"]["5.weight"], 3 * after["diag_ggn"]["5.weight"], rtol=1e-9)
 
 
 def test_a_prepared_gradient_takes_few_function_calls():

@@ -246,11 +246,10 @@ def _merged(
             if saved is not None and i == 0:
                 with on_device_of(result.output):
                     saved.begin(merged)
-            done = i + 1 if saved is None else saved.count(i)
             if saved is not None and time.monotonic() > saved.due:
                 saved.write(merged)
             if report is not None:
-                report(done, total)
+                report(merged.state.results, total)
     finally:
         if saved is not None and merged is not None:
             saved.write(merged)

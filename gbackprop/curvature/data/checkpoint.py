@@ -21,7 +21,7 @@ from gbackprop.base.npz import read_checkpoint, write_checkpoint
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.moments import Moments
 from gbackprop.calculus.state import digest, digests_of, parts_of
-from gbackprop.curvature.data.merging import Merged
+from gbackprop.curvature.data.merging import Merged, Totals
 from gbackprop.curvature.data.summary import differing, summary
 from gbackprop.losses.base import Loss
 from gbackprop.quantities.base import Quantity
@@ -61,7 +61,7 @@ class Checkpoint:
         }
         parts = parts_of(network, loss, quantities)
         self.call |= {f"attributes of {_named(name, parts[name])}": each for name, each in digests_of(parts)[0].items()}
-        self.done, self.merged, self.due = 0, 0, time.monotonic() + every
+        self.done, self.due = 0, time.monotonic() + every
         self.digests: list[int] = []
         self.first = np.zeros(0)
         self.arrays: dict[str, np.ndarray] = {}
@@ -118,34 +118,32 @@ class Checkpoint:
                 f"{self.path}: the checkpoint is of another call: batch 0 has another result now, first in its "
                 f"{merged.name(key)} (code has changed that no attribute shows)"
             )
-        merged.count, merged.divisor = self.header["samples"], float.fromhex(self.header["divisor"])
-        for i, key in enumerate(keys):
+        sums: dict[Any, tuple[Any, int]] = {}
+        for i, (key, before) in enumerate(merged.sums.items()):
             prefix = f"{i}."
             parts = {name.removeprefix(prefix): v for name, v in self.arrays.items() if name.startswith(prefix)}
-            merged.sums[key] = _unpacked(merged.sums[key], parts)
+            total = _unpacked(before, parts)
+            sums[key] = total, len(total) if isinstance(total, list) else 0
+        merged.state = Totals(self.done, self.header["samples"], float.fromhex(self.header["divisor"]), sums)
         self.arrays = {}
 
-    def count(self, number: int) -> int:
-        """Note that the batch of a number is merged; return how many are."""
-        self.merged = max(number + 1, self.done)
-        return self.merged
-
     def write(self, merged: Merged) -> None:
-        """Write the state so far, unless the file has it."""
-        if self.merged > self.done:
+        """Write the state so far, unless the file has it; before `begin` there is nothing to write."""
+        state = merged.state
+        if state.results > self.done and self.first.size:
             arrays = {f"{i}.{name}": v for i, s in enumerate(merged.sums.values()) for name, v in _packed(s).items()}
-            digests = np.array(self.digests[: self.merged], np.uint64)
+            digests = np.array(self.digests[: state.results], np.uint64)
             header = {
                 "format": FORMAT,
                 "call": self.call,
                 "entropy": self.entropy,
-                "done": self.merged,
-                "samples": merged.count,
-                "divisor": merged.divisor.hex(),
+                "done": state.results,
+                "samples": state.count,
+                "divisor": state.divisor.hex(),
                 "sums": [str(key) for key in merged.sums],
             }
             write_checkpoint(self.path, header, {"digests": digests, "first": self.first, **arrays})
-            self.done = self.merged
+            self.done = state.results
         self.due = time.monotonic() + self.every
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from copy import copy
+from dataclasses import dataclass
 from typing import Any
 
 from gbackprop.array import Array, device_of, on_device_of
@@ -95,6 +96,16 @@ def joined(merged: Merged | None, i: int, result: Result) -> Merged:
     return merged
 
 
+@dataclass(frozen=True)
+class Totals:
+    """How many results are in the sums, N, 1/R, and each sum with the number of its entries that count, if a list."""
+
+    results: int
+    count: int
+    divisor: float
+    sums: dict[Any, tuple[Any, int]]
+
+
 class Merged:
     """The sums over the results so far; `first` says what the others must be like."""
 
@@ -107,8 +118,12 @@ class Merged:
         self.first, self.objective = first, first.objective
         self.rules = [rule_of(quantity) for quantity in first.quantities]
         self.common = _common(first)
-        self.count, self.divisor = 0, 0.0
-        self.sums: dict[Any, Any] = {}
+        self.state = Totals(0, 0, 0.0, {})
+
+    @property
+    def sums(self) -> dict[Any, Any]:
+        """The sum of each part; of lists what counts."""
+        return {key: total[:n] if isinstance(total, list) else total for key, (total, n) in self.state.sums.items()}
 
     def parts(self, result: Result) -> dict[Any, tuple[Rule, Any, Array]]:
         """Return each value of a result with its rule and the gradient of its parameter."""
@@ -123,23 +138,25 @@ class Merged:
         return found
 
     def add(self, result: Result) -> None:
-        scale = result.scale
+        """Add a result as a whole: what an error or Ctrl-C ends before that has added nothing."""
+        scale, before = result.scale, self.state
         assert scale is not None  # see `_loss`
-        self.count += scale.batch
-        self.divisor += 1 / scale.factor
+        sums = dict(before.sums)
         for key, (rule, value, gradient) in self.parts(result).items():
-            share = rule.take(value, gradient, scale)
-            if key not in self.sums:
-                self.sums[key] = share
-            elif isinstance(share, list):
-                self.sums[key].extend(share)  # a list for each sum would take time quadratic in the batches
+            share, (total, n) = rule.take(value, gradient, scale), before.sums.get(key, (None, 0))
+            if isinstance(total, list):
+                total[n:] = share  # a list for each sum would take time quadratic in the batches
             else:
-                self.sums[key] = self.sums[key] + share
+                total = share if total is None else total + share
+            sums[key] = total, len(total) if isinstance(total, list) else 0
+        divisor = before.divisor + 1 / scale.factor
+        self.state = Totals(before.results + 1, before.count + scale.batch, divisor, sums)
 
     def finish(self) -> Result:
-        factor = 1 / self.divisor if self.objective.reduction == "mean" else 1.0  # 1/R adds up: it is N, or Σ w
-        scale = Scale(self.count, factor, self.first.output.dtype.name)
-        values = {key: rule.give(self.sums[key], scale) for key, (rule, *_) in self.parts(self.first).items()}
+        state, sums = self.state, self.sums
+        factor = 1 / state.divisor if self.objective.reduction == "mean" else 1.0  # 1/R adds up: it is N, or Σ w
+        scale = Scale(state.count, factor, self.first.output.dtype.name)
+        values = {key: rule.give(sums[key], scale) for key, (rule, *_) in self.parts(self.first).items()}
         gradient, *quantities = (
             {name: values[i, name] for name in self.first.gradient if (i, name) in values}
             for i in range(1 + len(self.rules))

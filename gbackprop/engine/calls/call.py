@@ -16,7 +16,6 @@ from gbackprop.array import Array, all_finite
 from gbackprop.base.checks import foreign_in, is_shipped, own_methods
 from gbackprop.base.threads import NO_CONTEXT, one_blas_thread
 from gbackprop.calculus.layer import Layer
-from gbackprop.calculus.state import changed_class
 from gbackprop.engine.arena import arena
 from gbackprop.engine.calls.functions import Functions
 from gbackprop.engine.calls.recorded import arrays_of, drawn_in, places_of, recorded
@@ -51,8 +50,6 @@ class WrittenCall:
         that x or a parameter is not finite, or that the loss refuses y.
     draws : bool
         Whether it takes random numbers.
-    classes : dict
-        The classes of the Jacobians, with their attributes.
     used : Functions
         The functions to which the classes of the call refer.
     """
@@ -70,7 +67,6 @@ class WrittenCall:
         self.where = f"y of {type(plan.loss).__name__}({plan.loss.reduction!r})"
         self.context = one_blas_thread() if threads and call.cut.small else NO_CONTEXT
         self.limit = float(np.finfo(plan.scale.dtype).max) / 8 if self._notices(arrays) else 0.0
-        self.classes = {kind: dict(vars(kind)) for kind in _jacobians(call)}
 
     def __call__(
         self, parts: Parts, x: Array, y: Array, drawn: Sequence[Array] = (), plan: Plan | None = None
@@ -87,7 +83,7 @@ class WrittenCall:
                 return None
         except (AttributeError, KeyError):  # what is no array, or not there any more
             return None
-        if changed_class(self.classes) or self.used.changed():
+        if self.used.changed():
             return None
         if plan is None:
             try:
@@ -140,7 +136,7 @@ def write_call(call: Execution, result: Result, layers: Sequence[Layer]) -> Writ
     if not call.cut.written or not call.reuse or call.updates or plan.loss.plain is not None or plan.loss.weighted:
         return None  # R may depend on targets that have weights
     parts = [plan.network, *layers, plan.loss, *[each for each, _ in plan.needs]]
-    kinds = {kind for part in parts for kind in type(part).__mro__ if is_shipped(kind)} | _jacobians(call)
+    kinds = {kind for part in parts for kind in type(part).__mro__ if is_shipped(kind)} | {*call.known.kinds}
     functions = Functions(kinds)
     if any(map(own_methods, parts)) or any(map(foreign_in, kinds)) or functions.foreign:
         return None
@@ -155,10 +151,6 @@ def write_call(call: Execution, result: Result, layers: Sequence[Layer]) -> Writ
     except Exception:  # whatever a form, or NumPy, says of arrays that write down what is done
         return None
     return written if _same(found[:4], (result.loss, result.output, result.gradient, [*result.values])) else None
-
-
-def _jacobians(call: Execution) -> set[type]:
-    return {kind for of, *_ in call.known.jacobians for kind in of.__mro__ if is_shipped(kind)}
 
 
 def _same(one: Any, other: Any) -> bool:
