@@ -2,7 +2,7 @@
 
 import re
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -187,6 +187,15 @@ class Nothing:
         pass
 
 
+class Lost(Nothing):
+    """An executor that loses what a call returns."""
+
+    def submit(self, function, *arguments):
+        future = Future()
+        future.set_result(None)
+        return future
+
+
 @pytest.mark.parametrize("executor", [None, "serial"])
 @pytest.mark.parametrize(
     ("change", "error", "message"),
@@ -228,6 +237,7 @@ def test_a_bad_batch_is_named(change, error, message, executor):
         ({"loss": None}, TypeError, "loss: expected a Loss"),
         ({"executor": "proceses"}, ValueError, "executor: expected one of threads, processes, serial, mpi, dask"),
         ({"executor": Nothing()}, TypeError, "executor: expected submit of Nothing to return a Future, got NoneType"),
+        ({"executor": Lost()}, TypeError, "batch 0: executor: expected the Result of a call from Lost, got NoneType"),
         ({"executor": 3}, TypeError, "executor: expected a name or a concurrent.futures.Executor, got int"),
         ({"workers": 0}, ValueError, "workers: expected an integer of at least 1"),
         ({"in_flight": 0}, ValueError, "in_flight: expected an integer of at least 1"),

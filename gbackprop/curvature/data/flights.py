@@ -86,6 +86,9 @@ class Flights:
                 number = self.flying[0].batch[0]
                 try:
                     result = self._first().result()
+                    if not isinstance(result, Result):
+                        kind = type(self.pool.executor).__name__
+                        raise TypeError(f"executor: expected the Result of a call from {kind}, got {kind_of(result)}")
                 except BrokenExecutor as error:
                     self._died(error)
                     continue
