@@ -13,7 +13,6 @@ from gbackprop.losses.elementwise import ElementwiseLoss
 from gbackprop.quantities import Quantity, Statistic
 from gbackprop.testing import check_layer, check_loss, check_quantity
 from gbackprop.testing.diagnosis import search
-from gbackprop.testing.diagnosis.numbers import recognized
 
 
 @pytest.fixture(autouse=True)
@@ -363,13 +362,6 @@ def test_an_index_of_a_kernel_is_named_where_axes_exchanged_would_do():
     report = check_layer(Flipped(), drawn(3, 5))
     assert first_words(report) == ("right if `full[..., k:k + size] += mat * weight[2 - k]` were "
                                    "`full[..., k:k + size] += mat * weight[k]`")
-
-
-def test_a_number_that_an_option_has_is_named_by_both():
-    sizes = [{"N": n, "beta": 2} for n in (3, 5, 7)]
-    assert recognized([2, 2, 2], sizes, 1e-9)[1] == "2 (or beta)"
-    assert recognized([-2, -2, -2], sizes, 1e-9)[1] == "-2 (or -beta)"
-    assert recognized([0.123] * 3, sizes, 1e-9)[1] == "0.123"
 
 
 class Wave(L.Elementwise):

@@ -56,8 +56,8 @@ def recognized(values: Sequence[float], sizes: Sequence[Sizes], tolerance: float
     ones = np.flatnonzero((abs(rests - 1) <= tolerance).all(1))
     names = [told[place][1].partition(" = ")[0] for place in ones if told[place][0] < best[0] + 0.5]
     label = best[1].partition(" = ")[0].removeprefix("-")
-    also = [name for name in names if name.removeprefix("1/").removesuffix("²").isidentifier() and name != label]
-    other = f" (or {'-' * (sign < 0)}{also[0]})" if also and best[0] < UNNAMED else ""
+    also = [name for name in names if name.removeprefix("1/").isidentifier() and name != label]
+    other = f" (or {'-' * (sign < 0)}{also[0]})" if also and " = " in best[1] else ""
     return best[0] + 0.25 * (sign < 0), best[1] + other
 
 
