@@ -169,6 +169,8 @@ def _calls(node: ast.Call) -> Iterator[Instead]:
         yield 1.1, f"({text}).{name}(tuple(range(1, ({text}).ndim)))"
         of_axes = ast.Attribute(array, name, LOAD)
         yield from ((1.1, ast.Call(of_axes, [parsed(axis)], node.keywords)) for axis in AXES if len(given) == 1)
+        if not given and not any(each.arg == "axis" for each in node.keywords):  # it is over all
+            yield from ((1.1, ast.Call(of_axes, [parsed(axis)], node.keywords)) for axis in AXES[:4])
         yield from ((1.15, each) for each in _reshaped(node))
         if all(each.arg != "keepdims" for each in node.keywords):
             keep = ast.keyword("keepdims", ast.Constant(True))
