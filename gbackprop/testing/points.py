@@ -30,6 +30,9 @@ a norm over a single entry, is rounded as the terms are.
 DRAWS = 30
 """The number of times that a point is moved away from kinks before it is given up."""
 
+PATIENCE = 5
+"""The number of these after which the step is a quarter: a function that bends over it everywhere may have no kink."""
+
 
 @dataclass(frozen=True)
 class Point:
@@ -185,9 +188,10 @@ def smooth(
     """
     given, x, unit = x.reshape(len(x), -1)[:, where], x.copy(), size_of(x)
     drawn = np.zeros(given.shape, dtype=bool)
-    for _ in range(DRAWS):
+    for k in range(DRAWS):
         size = size_of(x)  # of these numbers, by which later steps go: they may be larger than before they were moved
-        found = derivative(input_curve(function, x, where), REAL_STEP * size, rounding_of_values(function, x))
+        step = REAL_STEP * size / 4 ** (k // PATIENCE)
+        found = derivative(input_curve(function, x, where), step, rounding_of_values(function, x))
         places = (found.kinks, ~np.isfinite(found.values))
         kinks, undefined = (each.reshape(len(where), len(x), -1).any(2).T for each in places)  # [N, K]
         left = kinks | (drawn & undefined)

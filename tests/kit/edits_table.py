@@ -23,6 +23,8 @@ EXPRESSIONS = (
     "(a * b).sum(1)", "range(a)", "range(a, b)", "np.triu(a)", "np.tril(a, 2)", "f(a, b, c, d, e)", "a.astype(b)",
     "a.reshape(b, c).sum(1)", "a.reshape(b, c, b, c).mean((1, 3))", "self.f(a)", "a.reshape(b).sum(0)",
     "a.reshape(shape=b).sum(0)", "np.reshape(a, (b, c)).sum(0)",
+    "a ** p + b", "a - b ** p", "(a + b) ** p", "(a * b).sum(0) ** 2", "a + f(b)", "f(np.exp(a))", "{'a': b, 'c': d}",
+    "np.cumsum(a, axis=1)", "a.mean() * b.mean(0)",
 )  # fmt: skip
 """An expression for each rule of the grammar."""
 

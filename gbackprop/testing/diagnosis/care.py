@@ -119,8 +119,8 @@ def _draws(loss: Any) -> dict[str, tuple[float, Wrapper]]:
     sizes: dict[str, Any] = {name: size for name, size in scalars_of(loss).items() if size not in (0, 1)}
     sizes |= {name: array for name, array in constants_of(loss) if array.ndim and (array > 0).all()}
     return DRAWS | {
-        f"draws were {form.format(f'({name})' if ' ' in name else name)} as far from the output": (1.25, _of_result(
-            lambda y, f, *_, c=size**power: f + (y - f) * c))
+        f"draws were {form.format(f'({name})' if ' ' in name else name)} as far from the output": (
+            1.25 + 0.2 * (not name.isidentifier()), _of_result(lambda y, f, *_, c=size**power: f + (y - f) * c))
         for name, size in sizes.items() for form, power in powers.items()
     }  # fmt: skip
 

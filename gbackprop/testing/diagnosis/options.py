@@ -58,8 +58,15 @@ def of_defaults(subject: Any) -> Iterator[tuple[str, Callable[[Any], Any]]]:
     """Yield each option of a subject that has not its default, or 1, and a change of a copy that gives it that."""
     for name, needed in _signature(subject).items():
         other = 1 if needed.default is needed.empty else needed.default
-        if name in vars(subject) and vars(subject)[name] is not other:
-            yield f"option {name}", partial(with_option, name, other)
+        change = partial(with_option, name, other)
+        with suppress(Exception):  # it is no option, or may not be 1
+            if not np.array_equal(vars(subject)[name], other) and _shapes(change(subject)) == _shapes(subject):
+                yield f"option {name}", change
+
+
+def _shapes(subject: Any) -> Any:
+    """Return the shapes of a layer's parameters, which some options say."""
+    return subject.parameter_shapes() if isinstance(subject, Layer) else None
 
 
 def _signature(subject: Any) -> Mapping[str, inspect.Parameter]:

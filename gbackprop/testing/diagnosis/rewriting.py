@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import is_array
+from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.residual import Factored
 from gbackprop.calculus.signals import ALL
 from gbackprop.calculus.state import digest
@@ -27,6 +28,7 @@ from gbackprop.testing.diagnosis.options import with_statistic
 from gbackprop.testing.diagnosis.relations import Found
 from gbackprop.testing.diagnosis.source import edits_of
 from gbackprop.testing.diagnosis.trials import Sides, Trial, holds, largest, parts_of, sides
+from gbackprop.testing.probe import is_container
 
 EDITS = 20_000
 """The number of edits of a source that are tried."""
@@ -34,8 +36,8 @@ EDITS = 20_000
 NEARLY = 0.1
 """By how much more than the first one that holds an edit may cost."""
 
-OF_SHARED, OF_CONSTRUCTOR = 0.35, 0.5
-"""By how much more an edit costs of a function that several methods call, and of the one that makes the object."""
+OF_SHARED, OF_CONSTRUCTOR, OF_MAKER = 0.35, 0.5, 0.1
+"""By how much more an edit costs of a shared function, of the constructor, and of the method that makes Jacobians."""
 
 NEAR = 1e-3
 """The largest error, beside what is expected, of a result with which a claim is evaluated."""
@@ -53,10 +55,14 @@ OF_OPERATORS = "_matmat", "_matvec", "_rmatvec", "_rmatmat", "_adjoint", "_trans
 """The methods of a class of SciPy's operators that define its products."""
 
 
-def rewritten(trials: Sequence[Trial], sound: Sequence[Trial], method: str, seconds: float) -> Iterator[Found]:
+def rewritten(
+    trials: Sequence[Trial], sound: Sequence[Trial], method: str, seconds: float,
+    breaking: Callable[[Callable[[Any], Any]], float] = lambda edit: 0.0,
+) -> Iterator[Found]:  # fmt: skip
     """Yield edits of the source of a method, or of a function that it calls, with which a claim holds.
 
-    It fails in `trials`, and must go on to hold in those that are `sound`. The cheapest edits of all come first.
+    It fails in `trials`, and must go on to hold in those that are `sound`. The cheapest edits of all come first;
+    `breaking` says by how much more one costs that makes another subject of the subject, and the search goes on.
     """
     parts = method.split(".")  # "0.y.weight.per_sample", of a layer in a graph
     methods = [".".join(parts[i:]) for i in sorted({0, max(0, len(parts) - 2), len(parts) - 1})]
@@ -72,6 +78,7 @@ def rewritten(trials: Sequence[Trial], sound: Sequence[Trial], method: str, seco
         if not place.of_formula and not place.call.is_another(change, wanted, place.tried):
             continue
         if mends(trials, sound, wrapped(place.name, change)):
+            cost += breaking(partial(place.edited, new))
             most = min(most, cost + NEARLY)
             yield Found(cost, f"right if {words()}" + f", in {place.title}" * (place.title != parts[-1]))
 
@@ -102,7 +109,35 @@ class _Source:
         """By how much more an edit of it costs than one of a function that the method alone calls."""
         if self.called == CONSTRUCTOR:
             return OF_CONSTRUCTOR
-        return OF_SHARED if self.called and callers(self.title, self.of) > 1 else 0.0
+        return OF_SHARED if self.called and callers(self.title, self.of) > 1 else OF_MAKER * (self.name == INDIRECT)
+
+    def edited(self, new: FunctionType, subject: Any) -> Any:
+        """Return a copy of a subject whose class has the edited method; itself if the function is no method."""
+        inside, dot, _ = self.called.rpartition(".")
+        parameter = self.name.rpartition(".")[0]
+        if (self.called and not dot) or (isinstance(subject, Layer) and is_container(subject)):
+            return subject
+        if parameter:
+            sound = type(subject).parameter_jacobians
+
+            def jacobians(owner: Any, saved: Any) -> dict[str, Any]:
+                found = sound(owner, saved)
+                return {**found, parameter: _of_class(found[parameter], self.function, new)}
+
+            return _of_class(subject, sound, jacobians)
+        if inside:
+            twin = copy.copy(subject)
+            twin.layer = _of_class(subject.layer, self.function, new)
+            return twin
+        return _of_class(subject, self.function, new)
+
+
+def _of_class(owner: Any, old: Any, new: Any) -> Any:
+    """Return a copy of an object of a class in which a function is another, by all of its names."""
+    twin, kind = copy.copy(owner), type(owner)
+    names = [name for name in dir(kind) if getattr(kind, name, None) is old]
+    twin.__class__ = type(kind.__name__, (kind,), {"__module__": kind.__module__, **dict.fromkeys(names, new)})
+    return twin
 
 
 def _sources(calls: Sequence[tuple[str, _Call]]) -> Iterator[_Source]:

@@ -15,6 +15,7 @@ from scipy.sparse.linalg import LinearOperator
 
 from gbackprop.base.threads import one_blas_thread
 from gbackprop.calculus.layer import Leaf, leaves_of
+from gbackprop.quantities import Quantity
 from gbackprop.testing.claims import Claims
 from gbackprop.testing.complex_steps import passes
 from gbackprop.testing.diagnosis.arguments import Change, of_arrays, of_definitions, on_probe, on_subject
@@ -25,7 +26,18 @@ from gbackprop.testing.diagnosis.options import of_defaults, of_leaves, of_optio
 from gbackprop.testing.diagnosis.relations import ZERO, Found, Relations
 from gbackprop.testing.diagnosis.rewriting import mends, rewritten
 from gbackprop.testing.diagnosis.terms import scalars_of
-from gbackprop.testing.diagnosis.trials import Check, Sides, Trial, holds, largest, met, parts_of, sides, trials_of
+from gbackprop.testing.diagnosis.trials import (
+    BATCHES,
+    Check,
+    Sides,
+    Trial,
+    holds,
+    largest,
+    met,
+    parts_of,
+    sides,
+    trials_of,
+)
 from gbackprop.testing.likelihood import COVARIES, FOLLOWS
 from gbackprop.testing.loss_probe import LossProbe
 from gbackprop.testing.probe import Probe, is_container
@@ -40,11 +52,17 @@ MOST, CLOSE = 3, 0.5
 SECONDS = 2.5
 """The seconds of the processor after which no further edit is tried, of arrays and of the source each."""
 
+BREAKING, LEFT = 0.4, 0.1
+"""By how much more an edit costs with which another claim fails, and with which one still does that failed before."""
+
 ROUNDABOUT = 0.45
 """By how much more it costs to say what would have to be given for a result to be right."""
 
 NAMED = 1.2
 """The cost of edits up to which the source is not looked at."""
+
+AXES = 0.25
+"""What is added to that cost of other axes of the whole, which may be a slip in an index."""
 
 ALONE = "samples do not interact"
 """The claim of a method that is looked at if another one of it has no better diagnosis."""
@@ -105,6 +123,8 @@ class _Search:
         self.deadline = Deadline(SECONDS)
         trials = list(islice(trials_of(check, subject, method, claim), TRIALS))
         other = trials[0].with_other_reduction(check, subject, method, claim) if trials else None
+        if trials and (both := claim.removesuffix(", of the sum").removesuffix(", of the mean")) != claim:
+            other = met(check, subject, method, both, BATCHES[-1], len(BATCHES))
         others = [] if other is None else [other]
         self.sound = [trial for trial in others if holds(trial.evaluation)]
         self.take(trials if self.sound else trials + others)
@@ -138,7 +158,10 @@ class _Search:
             found += list(filter(None, kind()))
             if not all(any(word in each.words for word in CHANCE) for each in found) or self.deadline.passed:
                 break
-        return found if min((each.cost for each in found), default=np.inf) <= NAMED else [*found, *self.rewrites]
+        if min((each.cost + AXES * ("right with this: axes" in each.words) for each in found), default=np.inf) <= NAMED:
+            return found
+        others = self.optional() if isinstance(self.subject, Quantity) else ()  # its statistics
+        return [*found, *self.rewrites, *filter(None, others)]
 
     @property
     def probe(self) -> Any:
@@ -200,8 +223,11 @@ class _Search:
         wanted = [want for trial in self.trials for _, want in trial.parts.values()]
         judged = self.relations.wrong and not drawn and any(map(largest, wanted))  # where many an edit holds by chance
         judged = judged and not any(word in self.claim for word in (*CONDUCT, "form"))
-        judged = judged or self.claim == FOLLOWS
-        found = [*rewritten([*self.quicker, *self.trials] if judged else [], self.sound, self.method, SECONDS)]
+        of_draws = self.claim in (FOLLOWS, COVARIES[1])
+        trials = [*self.quicker, *self.trials] if judged or of_draws else []
+        seconds = SECONDS * (1 + (self.claim == FOLLOWS))  # of draws nothing else is searched
+        method = "draw" if of_draws else self.method
+        found = [*rewritten(trials, self.sound, method, seconds, self._breaking)]
         self.deadline.put_off(begun)
         return found
 
@@ -286,6 +312,26 @@ class _Search:
             return all(holds(trial.at(change), if_not_given=False) for trial in self.trials)
         except Exception:  # an edit that does not fit
             return False
+
+    def _breaking(self, edit: Callable[[Any], Any]) -> float:
+        """Return by how much more an edit costs for claims that fail of the subject with it: others, or as before."""
+        try:
+            edited = edit(self.subject)
+        except TypeError:  # of which there are no copies of another class
+            return 0.0
+        if edited is self.subject:
+            return 0.0
+        left = self._failures(edited)
+        return BREAKING if not left <= self.failures else LEFT * bool(left)
+
+    @cached_property
+    def failures(self) -> set[tuple[str, str]]:
+        """The claims that fail."""
+        return self._failures(self.subject)
+
+    def _failures(self, subject: Any) -> set[tuple[str, str]]:
+        rows = diagnosed("", [], self.check, subject, 0).failures
+        return {(row.method, row.claim) for row in rows}
 
     def _elsewhere(self, trial: Trial, change: Callable[[Any], Any]) -> Sides:
         """Return both sides in a check of another subject with the same samples."""

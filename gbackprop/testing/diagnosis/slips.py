@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import combinations, permutations
 from typing import Any
 
@@ -68,6 +69,7 @@ def of_expression(node: Any) -> Iterator[Instead]:
         if isinstance(node.right, ast.BinOp):
             inner = node.right
             yield 1.0, ast.BinOp(ast.BinOp(node.left, node.op, inner.left), inner.op, inner.right)
+        yield from ((1.0, each) for each in _powers(node))
         for array in (node.left, node.right):
             if isinstance(array, ast.Subscript):
                 sides = [each.value if each is array else each for each in (node.left, node.right)]
@@ -75,8 +77,12 @@ def of_expression(node: Any) -> Iterator[Instead]:
                 if isinstance(node.op, ast.Mult):  # n times one of them is no sum
                     yield from ((cost + 0.15, each) for cost, each in _summed(array))
         yield from ((1.1, each) for each in _names_exchanged(node))
+        if isinstance(node.right, ast.Call):
+            yield from ((1.0, each) for each in _into(node.right, lambda inner: ast.BinOp(node.left, node.op, inner)))
         if isinstance(node.left, ast.Call):
             yield from ((1.0, each) for each in _into(node.left, lambda inner: ast.BinOp(inner, node.op, node.right)))
+            if isinstance(node.op, ast.Pow):
+                yield from ((1.05, each) for i in (0, 1) for each in _into(node.left, partial(_raised, node.right, i)))
             if isinstance(node.right, ast.Call):
                 yield from ((1.0, each) for each in _joined(node.left, node.op, node.right))
     elif isinstance(node, ast.UnaryOp):
@@ -96,6 +102,8 @@ def of_expression(node: Any) -> Iterator[Instead]:
             for i in range(len(node.elts) + 1):
                 yield 1.15, ast.Tuple([*node.elts[:i], whole, *node.elts[i:]], node.ctx)
                 yield 1.15, ast.Tuple([*node.elts[:i], *node.elts[i + 1 :]], node.ctx)
+    elif isinstance(node, ast.Dict):
+        yield from ((1.0, ast.Dict(node.keys, each)) for each in _exchanged(node.values))
     elif isinstance(node, ast.Attribute) and node.attr in ("T", "mT"):
         yield 1.0, node.value
         yield 1.1, _changed(node.value, "np.linalg.inv({})")
@@ -128,6 +136,12 @@ def is_holder(node: ast.AST) -> bool:
     return isinstance(node, ast.Name) and node.id in HOLDERS
 
 
+def is_helper(node: ast.AST) -> bool:
+    """Return whether a node is the call of a method of the object itself, of one name."""
+    of_self = isinstance(node, ast.Call) and ast.unparse(node.func).startswith("self.") and not node.keywords
+    return of_self and len(node.args) == 1 and isinstance(node.args[0], ast.Name)  # type: ignore[attr-defined]
+
+
 def _calls(node: ast.Call) -> Iterator[Instead]:
     """Yield other calls: of another function, with other arguments, and what is given."""
     func = node.func
@@ -143,6 +157,10 @@ def _calls(node: ast.Call) -> Iterator[Instead]:
         yield 1.0, ast.Call(ast.Name("reversed", ast.Load()), [node], [])
         if len(node.args) == 1:
             yield 1.1, ast.Call(func, [ast.Constant(1), *node.args], [])
+    if name in ("cumsum", "cumprod") and len(node.args) == 1 and is_holder(getattr(func, "value", func)):
+        axis = next((ast.unparse(each.value) for each in node.keywords if each.arg == "axis"), "None")
+        new = ast.Call(func, [parsed(f"np.flip({ast.unparse(node.args[0])}, {axis})")], node.keywords)
+        yield 1.1, f"np.flip({ast.unparse(new)}, {axis})"  # from the other end
     if name in ("triu", "tril") and len(node.args) == 1:
         yield from ((1.1, ast.Call(func, [*node.args, ast.Constant(k)], [])) for k in (1, -1))
     if isinstance(func, ast.Attribute) and name in REDUCTIONS and (node.args or not is_holder(func.value)):
@@ -151,6 +169,8 @@ def _calls(node: ast.Call) -> Iterator[Instead]:
         yield 1.1, f"({text}).{name}(tuple(range(1, ({text}).ndim)))"
         of_axes = ast.Attribute(array, name, LOAD)
         yield from ((1.1, ast.Call(of_axes, [parsed(axis)], node.keywords)) for axis in AXES if len(given) == 1)
+        if not given and not any(each.arg == "axis" for each in node.keywords):  # it is over all
+            yield from ((1.1, ast.Call(of_axes, [parsed(axis)], node.keywords)) for axis in AXES[:4])
         yield from ((1.15, each) for each in _reshaped(node))
         if all(each.arg != "keepdims" for each in node.keywords):
             keep = ast.keyword("keepdims", ast.Constant(True))
@@ -216,12 +236,41 @@ def _reshaped(call: ast.Call) -> Iterator[ast.Call]:
         yield ast.Call(ast.Attribute(array, call.func.attr, LOAD), [new, *call.args[1:]], call.keywords)  # type: ignore
 
 
-def _out_of(call: ast.Call) -> Iterator[ast.BinOp]:
+def _is_function(node: ast.expr) -> bool:
+    """Return whether what is called is a function, and no method of an array or object."""
+    return isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and is_holder(node.value)
+                                          and ast.unparse(node.value) not in ("self", "cls"))  # fmt: skip
+
+
+def _powers(node: ast.BinOp) -> Iterator[ast.BinOp]:
+    """Yield the power of a sum or product for that of its first or last part alone, and the reverse."""
+    for i, part in enumerate((node.left, node.right)):
+        if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Pow) and not isinstance(node.op, ast.Pow):
+            sides = (part.left, node.right) if i == 0 else (node.left, part.left)
+            yield ast.BinOp(ast.BinOp(sides[0], node.op, sides[1]), part.op, part.right)
+    if isinstance(node.op, ast.Pow) and isinstance(of := node.left, ast.BinOp):
+        one, other = (ast.BinOp(each, node.op, node.right) for each in (of.left, of.right))
+        yield from (ast.BinOp(*each) for each in ((one, of.op, of.right), (one, of.op, other)))
+
+
+def _raised(power: ast.expr, i: int, of: ast.expr) -> ast.expr:
+    """Return a product with its first or last factor raised to a power; what is none with its whole."""
+    if not isinstance(of, ast.BinOp) or not isinstance(of.op, ast.Mult):
+        return ast.BinOp(of, ast.Pow(), power)
+    sides = [ast.BinOp(each, ast.Pow(), power) if k == i else each for k, each in enumerate((of.left, of.right))]
+    return ast.BinOp(sides[0], of.op, sides[1])
+
+
+def _out_of(call: ast.Call) -> Iterator[ast.expr]:
     """Yield the operation on what is given, or on the array whose method it is, as one on the call's result."""
     func = call.func
     if call.args and isinstance(given := call.args[0], ast.BinOp):
         one, other = (ast.Call(func, [each, *call.args[1:]], call.keywords) for each in (given.left, given.right))
-        yield from (ast.BinOp(*each) for each in ((one, given.op, given.right), (one, given.op, other)))
+        pairs = (one, given.right), (one, other), (given.left, other)
+        yield from (ast.BinOp(left, given.op, right) for left, right in pairs)
+    inner = call.args[0] if len(call.args) == 1 else None
+    if isinstance(inner, ast.Call) and len(inner.args) == 1 and all(map(_is_function, (func, inner.func))):
+        yield ast.Call(inner.func, [ast.Call(func, inner.args, [])], [])  # f(g(x)) for g(f(x))
     if isinstance(func, ast.Attribute) and isinstance(of := func.value, ast.BinOp):
         new = ast.Call(ast.Attribute(of.left, func.attr, ast.Load()), call.args, call.keywords)
         yield ast.BinOp(new, of.op, of.right)
@@ -241,6 +290,12 @@ def _joined(one: ast.Call, op: ast.operator, other: ast.Call) -> Iterator[ast.Ca
     same = ast.unparse(one.func) == ast.unparse(other.func) and len(one.args) == len(other.args)
     if same and one.args:
         yield ast.Call(one.func, [ast.BinOp(one.args[0], op, other.args[0]), *one.args[1:]], one.keywords)
+    names = {each.func.attr for each in (one, other) if isinstance(each.func, ast.Attribute)}
+    if len(names) == 1 and names <= {"sum", "mean"} and not any(is_holder(each.func.value) for each in (one, other)):
+        few, many = (one, other) if len(one.args) <= len(other.args) else (other, one)
+        for index in ("", "[:, None]"):  # a mean of products for a product of means
+            array = ast.BinOp(parsed(f"({ast.unparse(few.func.value)}){index}"), op, many.func.value)  # type: ignore
+            yield ast.Call(ast.Attribute(array, many.func.attr, LOAD), many.args, many.keywords)  # type: ignore
 
 
 def of_statement(stmt: ast.stmt) -> Iterator[Instead]:

@@ -13,7 +13,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from itertools import product
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -23,7 +23,16 @@ import numpy as np
 from gbackprop.calculus.state.classes import is_of_library
 from gbackprop.quantities import Quantity
 from gbackprop.testing.diagnosis.called import codes_in, names_in
-from gbackprop.testing.diagnosis.slips import HOLDERS, Instead, is_holder, of_expression, of_statement, parsed
+from gbackprop.testing.diagnosis.slips import (
+    HOLDERS,
+    REDUCTIONS,
+    Instead,
+    is_helper,
+    is_holder,
+    of_expression,
+    of_statement,
+    parsed,
+)
 
 Edited = tuple[float, Callable[[], str], FunctionType]
 """The cost of an edit, what gives its words, and the function so edited."""
@@ -239,6 +248,7 @@ class _Edits:
             given = ", ".join(ast.unparse(each) for each in (*node.args, *node.keywords))
             names = {each.id for each in ast.walk(self.tree) if isinstance(each, ast.Name)}
             arrays = sorted((names | {each.arg for each in self.tree.args.args[1:]}) - {"self", *self.scope})
+            arrays += [text for text, _ in self.atoms if _is_option(text) and "self" in names]
             yield from ((1.3, f"({name} * ({ast.unparse(func.value)})).sum({given})") for name in arrays)
 
     def _functions_of(self, node: ast.expr) -> Iterator[Instead]:
@@ -258,6 +268,13 @@ class _Edits:
         name = getattr(node, "id", "")
         is_local = name in self.function.__code__.co_varnames
         return is_holder(node) or (not is_local and isinstance(self.scope.get(name), ModuleType))
+
+    @cached_property
+    def unread(self) -> list[str]:
+        """The names of the function that it gives values to and never reads."""
+        names = [node for node in ast.walk(self.tree) if isinstance(node, ast.Name) and node.id[:1] != "_"]
+        read = {node.id for node in names if isinstance(node.ctx, ast.Load)}
+        return sorted({node.id for node in names} - read)
 
     def _given(self) -> list[str]:
         """Return the arguments that are read as they are."""
@@ -290,9 +307,11 @@ class _Edits:
             atoms = [each for each in self.atoms if each[0] not in grown]
             yield from ((begin + cost + 0.3 * plain(text), text) for text, cost in atoms)
             yield from self._functions_of(node)
+        text = f"({ast.unparse(node)})"
+        for name, (atom, cost) in product(self.unread if place.is_term or is_name else (), self.atoms):
+            yield from ((1.1 + cost, f"({text} {op} {name} * {atom})") for op in "-+")
         if not place.is_term:
             return
-        text = f"({ast.unparse(node)})"
         yield from ((cost, form.format(text)) for form, cost in AROUND.items())
         for atom, cost in self.atoms:
             for form, more in FORMS.items():
@@ -347,7 +366,7 @@ def _places(stmt: ast.stmt) -> Iterator[_Place]:
         for field, value in ast.iter_fields(node):
             is_method = isinstance(node, ast.Call) and field == "func" and isinstance(value, ast.Attribute)
             if is_method and value.attr not in GROWING:
-                waiting.append((value, "value", None, False))
+                waiting.append((value, "value", None, value.attr in REDUCTIONS))  # a sum has terms, too
             if field in ("targets", "target", "func") or (field == "test" and isinstance(node, ast.While)):
                 continue
             for i, each in enumerate(value) if isinstance(value, list) else [(None, value)]:
@@ -444,11 +463,15 @@ def _atoms(function: FunctionType, tree: ast.FunctionDef, owner: Any) -> list[st
                 text = ast.unparse(node)
                 if _is_shape(node) or not all(safe(name) for name in _names(node)):
                     continue
+                if is_helper(node) and not names <= known:  # in another method, of what that is given
+                    found.update(dict.fromkeys(f"{ast.unparse(node.func)}({name})" for name in given[1:]))
                 if names <= known and names - set(function.__globals__) - set(vars(builtins)) and len(text) <= ATOM:
                     found.setdefault(text)
     if isinstance(owner, Quantity):
         found.update(dict.fromkeys(f"scale.{name}" for name in ("batch", "factor") if "scale" in given))
-    found.update(dict.fromkeys(f"len({name})" for name in given[1:]))
+    unpacked = {ast.unparse(node.value) for node in ast.walk(tree)
+                if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple)}  # fmt: skip
+    found.update(dict.fromkeys(f"len({name})" for name in given[1:] if name not in unpacked))
     found.update(dict.fromkeys(f"{name}.shape[-1]" for name in given[1:]))
     return [text for text in found if text not in NO_ATOMS and not text.endswith("dtype")]
 

@@ -263,7 +263,9 @@ def _norms(array: np.ndarray) -> np.ndarray:
 def sizes_of(arguments: tuple[Any, ...]) -> Sizes:
     """Return the sizes of a claim's arguments by name, the most telling first; options of its subject among them."""
     found: Sizes = {}
-    for part in (part.setting if isinstance(part, Runs) else part for part in arguments):
+    own = [part for part in arguments if isinstance(part, str) and part in ("mean", "sum")]  # of which R is
+    for part in ((part.variants[own[0]] if own else part.setting) if isinstance(part, Runs) else part
+                 for part in arguments):  # fmt: skip
         if isinstance(part, Probe):
             found |= _shapes("input", part.x.shape) | _shapes("output", part.output.shape)
             found |= scalars_of(part.layer) | ({} if part.columns is None else {"V": len(part.columns)})
