@@ -651,7 +651,10 @@ def test_statistics_that_are_no_layers_are_right_in_evaluation_mode_alone():
         gb.backward(network, losses.MSELoss(), a(5, 4), a(5, 4), training=True)
 
 
-@pytest.mark.parametrize(("opset", "names", "ratio"), [(10, "x", 0.25), (12, "x r", 0.25), (12, "x", 0.5), (10, "x", 0.0)])
+RATIOS = [(10, "x", 0.25), (12, "x r", 0.25), (12, "x", 0.5), (10, "x", 0.0)]
+
+
+@pytest.mark.parametrize(("opset", "names", "ratio"), RATIOS)
 def test_dropout_is_a_layer_that_draws_in_training(opset, names, ratio):
     given = {"ratio": ratio} if opset < 12 else {}
     nodes = [("Relu", "x", "h", {}), ("Dropout", names.replace("x", "h"), "y", given)]

@@ -24,7 +24,7 @@ EXPRESSIONS = (
     "a.reshape(b, c).sum(1)", "a.reshape(b, c, b, c).mean((1, 3))", "self.f(a)", "a.reshape(b).sum(0)",
     "a.reshape(shape=b).sum(0)", "np.reshape(a, (b, c)).sum(0)",
     "a ** p + b", "a - b ** p", "(a + b) ** p", "(a * b).sum(0) ** 2", "a + f(b)", "f(np.exp(a))", "{'a': b, 'c': d}",
-    "np.cumsum(a, axis=1)", "a.mean() * b.mean(0)",
+    "np.cumsum(a, axis=1)", "a.mean() * b.mean(0)", "sum(a) * b.mean(0)",
 )  # fmt: skip
 """An expression for each rule of the grammar."""
 

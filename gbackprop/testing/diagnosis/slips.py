@@ -136,10 +136,9 @@ def is_holder(node: ast.AST) -> bool:
     return isinstance(node, ast.Name) and node.id in HOLDERS
 
 
-def is_helper(node: ast.AST) -> bool:
-    """Return whether a node is the call of a method of the object itself, of one name."""
-    of_self = isinstance(node, ast.Call) and ast.unparse(node.func).startswith("self.") and not node.keywords
-    return of_self and len(node.args) == 1 and isinstance(node.args[0], ast.Name)  # type: ignore[attr-defined]
+def is_helper(node: ast.Call) -> bool:
+    """Return whether a call is that of a method of the object itself, of one name."""
+    return ast.unparse(node.func).startswith("self.") and [*map(type, node.args)] == [ast.Name] and not node.keywords
 
 
 def _calls(node: ast.Call) -> Iterator[Instead]:
@@ -159,8 +158,8 @@ def _calls(node: ast.Call) -> Iterator[Instead]:
             yield 1.1, ast.Call(func, [ast.Constant(1), *node.args], [])
     if name in ("cumsum", "cumprod") and len(node.args) == 1 and is_holder(getattr(func, "value", func)):
         axis = next((ast.unparse(each.value) for each in node.keywords if each.arg == "axis"), "None")
-        new = ast.Call(func, [parsed(f"np.flip({ast.unparse(node.args[0])}, {axis})")], node.keywords)
-        yield 1.1, f"np.flip({ast.unparse(new)}, {axis})"  # from the other end
+        turned = ast.Call(func, [parsed(f"np.flip({ast.unparse(node.args[0])}, {axis})")], node.keywords)
+        yield 1.1, f"np.flip({ast.unparse(turned)}, {axis})"  # from the other end
     if name in ("triu", "tril") and len(node.args) == 1:
         yield from ((1.1, ast.Call(func, [*node.args, ast.Constant(k)], [])) for k in (1, -1))
     if isinstance(func, ast.Attribute) and name in REDUCTIONS and (node.args or not is_holder(func.value)):
@@ -290,12 +289,14 @@ def _joined(one: ast.Call, op: ast.operator, other: ast.Call) -> Iterator[ast.Ca
     same = ast.unparse(one.func) == ast.unparse(other.func) and len(one.args) == len(other.args)
     if same and one.args:
         yield ast.Call(one.func, [ast.BinOp(one.args[0], op, other.args[0]), *one.args[1:]], one.keywords)
-    names = {each.func.attr for each in (one, other) if isinstance(each.func, ast.Attribute)}
-    if len(names) == 1 and names <= {"sum", "mean"} and not any(is_holder(each.func.value) for each in (one, other)):
+    arrays = {id(each): func.value for each in (one, other) if isinstance(func := each.func, ast.Attribute)
+              and func.attr in ("sum", "mean") and not is_holder(func.value)}  # fmt: skip
+    if len({getattr(each.func, "attr", "") for each in (one, other)}) == 1 and len(arrays) == 2:
         few, many = (one, other) if len(one.args) <= len(other.args) else (other, one)
+        name = getattr(many.func, "attr", "")
         for index in ("", "[:, None]"):  # a mean of products for a product of means
-            array = ast.BinOp(parsed(f"({ast.unparse(few.func.value)}){index}"), op, many.func.value)  # type: ignore
-            yield ast.Call(ast.Attribute(array, many.func.attr, LOAD), many.args, many.keywords)  # type: ignore
+            array = ast.BinOp(parsed(f"({ast.unparse(arrays[id(few)])}){index}"), op, arrays[id(many)])
+            yield ast.Call(ast.Attribute(array, name, LOAD), many.args, many.keywords)
 
 
 def of_statement(stmt: ast.stmt) -> Iterator[Instead]:

@@ -463,7 +463,7 @@ def _atoms(function: FunctionType, tree: ast.FunctionDef, owner: Any) -> list[st
                 text = ast.unparse(node)
                 if _is_shape(node) or not all(safe(name) for name in _names(node)):
                     continue
-                if is_helper(node) and not names <= known:  # in another method, of what that is given
+                if isinstance(node, ast.Call) and is_helper(node) and not names <= known:  # of another method
                     found.update(dict.fromkeys(f"{ast.unparse(node.func)}({name})" for name in given[1:]))
                 if names <= known and names - set(function.__globals__) - set(vars(builtins)) and len(text) <= ATOM:
                     found.setdefault(text)
