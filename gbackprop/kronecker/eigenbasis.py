@@ -37,7 +37,8 @@ def _of_root(root: np.ndarray) -> np.ndarray:
     (ormqr,) = get_lapack_funcs(("ormqr",), (root,))
     (reflectors, tau), upper = qr(root, mode="raw", overwrite_a=True, check_finite=False)
     inner = np.zeros((n, n), root.dtype, order="F")
-    inner[:rank, n - rank :] = eigh(upper @ upper.T, driver="evd", check_finite=False)[1]
+    driver = "evd" if rank > 1 else "ev"  # SciPy 1.13 gives evd too little memory for one number
+    inner[:rank, n - rank :] = eigh(upper @ upper.T, driver=driver, check_finite=False)[1]
     inner[np.arange(rank, n), np.arange(n - rank)] = 1
     vectors, _, failed = ormqr("L", "N", reflectors, tau, inner, 64 * n, overwrite_c=True)
     assert not failed

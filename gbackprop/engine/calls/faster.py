@@ -6,9 +6,8 @@ Half a microsecond is saved where
   gets the axes of length 1 that it lacks;
 - truth values are made numbers before they are multiplied, not by the multiplication;
 - one number is neither summed nor multiplied by 1;
-- a product of two matrices that lie in memory without gaps is one of `ndarray.dot`. Of others `matmul` computes it in
-  another way, of a single number `dot` does. It says from NumPy 2.3 on that a number was beyond the range: for older
-  ones a sum of squares must show it (underflow they do not report).
+- a product of two matrices that lie in memory without gaps is one of `ndarray.dot`, from NumPy 2.3 on. Of others
+  `matmul` computes it in another way, of a single number `dot` does.
 
 Views of views become views of the first array, and a function that fills an empty array makes it.
 """
@@ -18,6 +17,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from math import inf, prod
 from typing import Any
 
@@ -46,12 +46,12 @@ class Faster:
     """
 
     def __init__(self, lines: Sequence[Statement], writer: Statements, results: Sequence[str]) -> None:
-        self.before, self.writer = [*_filling(lines)], writer
+        self.writer = writer
         self.first = dict[str, Named]()  # the array of which one is a view, with all its numbers in their order
         owned = {each.memory for line in lines for each in line.made if each.name in results}
         self.fixed, used = owned.union(*[line.writes for line in lines]), {*results}
         self.lines = list[Statement]()
-        new = [self._direct(each) for line in self.before for each in self._instead(line)]
+        new = [self._direct(each) for line in _filling(lines) for each in self._instead(line)]
         for line in reversed(new):
             if not _is_view(line) or line.made[0].name in used:
                 used |= {each.name for each in line.given}
@@ -75,7 +75,7 @@ class Faster:
         is_function = isinstance(line.function, np.ufunc) and line.function.signature is None
         is_product = line.function is np.matmul and not line.named and all(map(_is_dense, arrays))
         if is_product and len(arrays[1].shape) == 2 and prod(arrays[0].shape[:-2]) == 1 < len(arrays[0].shape):
-            yield from self._product(line, *arrays) if self._is_looked_at(line.made[0]) else [line]
+            yield from self._product(line, *arrays) if dot_reports() else [line]
         elif line.function == np.add.reduce and _is_one_number(line):
             yield replace(line, function=operator.getitem, args=[arrays[0], (0,) * len(arrays[0].shape)], named={})
         elif self._is_as_before(line):
@@ -130,12 +130,14 @@ class Faster:
             return False
         return made.shape == () or self.fixed.isdisjoint((given.memory, made.memory))
 
-    def _is_looked_at(self, product: Named) -> bool:
-        """Return whether what is not finite in a product is so in a sum of squares."""
-        after = [line for line in self.before if product.memory in line.writes]
-        looked = [line.args[0] for line in self.before if line.function is np.vdot]
-        is_looked = any(each.memory == product.memory and each.whole for each in looked)
-        return is_looked and all(line.function in ARITHMETIC for line in after)
+
+@cache
+def dot_reports() -> bool:
+    """Return whether `ndarray.dot` reports numbers beyond the range, as `matmul` does: from NumPy 2.3 on."""
+    errors: list[str] = []
+    with np.errstate(over="call", call=lambda kind, flag: errors.append(kind)):
+        np.ndarray.dot(*[np.full((2, 2), 1e300)] * 2)
+    return bool(errors)
 
 
 def _is_one_number(line: Statement) -> bool:
