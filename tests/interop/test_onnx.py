@@ -995,3 +995,13 @@ def test_equal_numbers_are_equal_after_quotients(quotient):
     more = {"x": x, "c": 49.0, "w": w}
     want = np.where(more[quotient[0]] / more[quotient[1]] >= 1, w, x)
     np.testing.assert_array_equal(network(x), want)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+@pytest.mark.parametrize(("op", "row"), [
+    ("Mul", "'affine', factor=2.0"), ("Div", "'divided_by', number=2.0"), ("Pow", "'power', exponent=2.0"),
+    ("Sub", "'affine', shift=-2.0"),
+])  # fmt: skip
+def test_one_number_of_no_more_axes_is_an_option_of_a_row(op, row, shape):
+    network = taken([(op, "x w", "y", {})], {"w": np.full(shape, 2.0)})
+    assert repr(network) == f"Sequential(Operation({row}))"

@@ -16,6 +16,8 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 from torch_sequences import Doing  # noqa: E402
 
+from gbackprop.interop.capture import _refusal  # noqa: E402
+
 
 class Inside(nn.Module):
     """A linear layer, and a part that does what a function of its output and the input says."""
@@ -98,6 +100,7 @@ TAKEN = {
     "the same for every batch": lambda y, x: y * (x.numel() // x.size(0)),
     "tensor with axes": lambda y, x: y * torch.full((x.size(0), 1), 2.0),
     "new zeros": lambda y, x: y + x.new_zeros(x.size(0), 4),
+    "all of them as a slice": lambda y, x: y[:] + y[0:, 1:3].sum(1, keepdim=True) + y[:, ::2].sum(1, keepdim=True),
     "another way of the same": lambda y, x: torch.cdist(y, torch.ones(5, 4)),
     "unpacked": lambda y, x: (lambda n, d: y.view(n, d // 2, 2) / d)(*[x.shape[i] for i in (0, 1)]),
 }
@@ -166,3 +169,11 @@ class Remembering(nn.Module):
 @pytest.mark.parametrize(("last", "words"), [(2, "for 4 samples"), (3, "for each sample alone")])
 def test_outputs_that_differ_in_other_batches_are_told(last, words):
     refuse(UnsupportedError, [words], lambda: from_torch(Remembering(last), torch.randn(3, 4)), in_time=False)
+
+
+@pytest.mark.parametrize("text", ["Constraints violated (N)!", "your code specialized it to be a constant (3)"])
+def test_what_torch_says_of_a_fixed_number_of_samples_is_told_in_our_words(text):
+    """Which of both it says depends on its version."""
+    words = str(_refusal(RuntimeError(text), nn.Linear(2, 2)))
+    assert FOR_ONE in words
+    assert text not in words
