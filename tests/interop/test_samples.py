@@ -17,6 +17,7 @@ from torch.nn import functional as F  # noqa: E402
 from torch_sequences import Doing  # noqa: E402
 
 from gbackprop.interop.capture import _refusal  # noqa: E402
+from gbackprop.interop.sizes import sizes_beyond  # noqa: E402
 
 
 class Inside(nn.Module):
@@ -177,3 +178,12 @@ def test_what_torch_says_of_a_fixed_number_of_samples_is_told_in_our_words(text)
     words = str(_refusal(RuntimeError(text), nn.Linear(2, 2)))
     assert FOR_ONE in words
     assert text not in words
+
+
+@pytest.mark.parametrize(("condition", "sizes"), [
+    ("N <= 4", [5, 6, 11]), ("1000 % N == 0", [3, 7]), ("N != 9", [9]), ("N <= 1998", [1999, 2000, 3999]),
+    ("N <= 2000", []), ("M == 1", []),
+])  # fmt: skip
+def test_sizes_beyond_a_condition_are_some_for_which_it_does_not_hold(condition, sizes):
+    """None is beyond 2000, or where the condition is on something else."""
+    assert sizes_beyond([condition, "N >= 0"]) == sizes
