@@ -96,7 +96,8 @@ class _State:
     def __init__(self, spec: RunSpec, device: str, split: Split, report: Report, workers: int | None) -> None:
         self.spec, self.device, self.split, self.report = spec, device, split, report
         self.problem = problem(spec.problem)
-        self.epochs = int(spec.epochs or 0)
+        assert spec.epochs is not None  # it has the problem's own in its place
+        self.epochs = spec.epochs
         self.network = self.problem.network(self._rng(INITIAL_VALUES)).to(device)
         self.optimizer = make_optimizer(self.network, self.problem.l2, spec)
         # KFRA averages over the whole batch, which no worker has.

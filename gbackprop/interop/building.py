@@ -124,17 +124,16 @@ class Building:
 
     def owner(self, call: FunctionCall, keys: list[str], make: Callable[[], Layer]) -> str | None:
         """Return the path of a module whose parameters, and no others, a call takes, if only such calls take them."""
-        schema = [argument.name for argument in call.node.target._schema.arguments]
-        raw = {**dict(zip(schema, call.node.args)), **call.node.kwargs}
-        own = self.capture
+        raw, own = self._by_name(call.node), self.capture
         paths = set()
         for key in keys:
             node = raw.get(key)
             name = own.parameters.get(node, own.buffers.get(node, ""))
             path, _, last = name.rpartition(".")
             nodes = [n for n in (*own.parameters, *own.buffers) if own.parameters.get(n, own.buffers.get(n)) == name]
-            users = {(user.target, self._place_in(user, node)) for n in nodes for user in n.users}
-            if last != key or name in self.apart or users != {(call.node.target, schema.index(key))} or len(nodes) > 1:
+            users = {(user.target, *[k for k, value in self._by_name(user).items() if value is n])
+                     for n in nodes for user in n.users}  # fmt: skip
+            if last != key or name in self.apart or users != {(call.node.target, key)} or len(nodes) > 1:
                 return None
             paths.add(path)
         path = paths.pop()
@@ -161,10 +160,11 @@ class Building:
         return path
 
     @staticmethod
-    def _place_in(user: torch.fx.Node, node: Any) -> int:
-        schema = [argument.name for argument in user.target._schema.arguments] if user.op == "call_function" else []
-        named = [schema.index(key) for key, value in user.kwargs.items() if value is node]
-        return next((i for i, value in enumerate(user.args) if value is node), named[0] if named else -1)
+    def _by_name(node: torch.fx.Node) -> dict[str, Any]:
+        """Return the arguments of a call by name; none of the graph's output."""
+        schema = getattr(node.target, "_schema", None)
+        names = [argument.name for argument in schema.arguments] if schema is not None else []
+        return {**dict(zip(names, node.args)), **node.kwargs}
 
     def owned(self, node: torch.fx.Node, path: str, x: str) -> str:
         """Add a node of the layer at a module's path."""

@@ -257,7 +257,7 @@ class _Taken:
         model = onnx.helper.make_model(onnx.helper.make_graph([node], "constants", inputs, outputs))
         model.opset_import[0].version = self.draft.version  # a node alone has attributes as the newest opset has them
         run, each = ReferenceEvaluator(model).run, []
-        for i in range(len(self.draft.sizes) if any(value and value.depends for value in given) else 1):
+        for i in range(len(self.draft.sizes) if any(value.depends for value in given if value) else 1):
             feeds = {name: value.arrays[i] for name, value in zip(node.input, given, strict=True) if value}
             each.append(run(None, feeds))
         whole = each * (len(self.draft.sizes) // len(each))

@@ -31,11 +31,11 @@ def sizes_beyond(conditions: Sequence[str]) -> list[int]:
     """Return up to three numbers of samples for which a condition does not hold; none where that is not known."""
     try:
         codes = [compile(each, "<condition>", "eval") for each in conditions]
-        holds = [all(eval(code, {"N": n}) for code in codes) for n in range(2 * MOST + 2)]
+        holds = lambda n: all(eval(code, {"N": n}) for code in codes)  # noqa: E731
+        first = next((n for n in range(2, MOST) if not holds(n)), 0)
+        return [n for n in (first, first + 1, 2 * first + 1) if first and not holds(n)]
     except Exception:  # a condition on something else
         return []
-    first = next((n for n in range(2, MOST) if not holds[n]), 0)
-    return [n for n in (first, first + 1, 2 * first + 1) if first and not holds[n]]
 
 
 def check_beyond(

@@ -116,8 +116,7 @@ class InBasis(Quantity):
         (qa, qb), eigenvalues = self.bases[name], self.convention.of_squares(scale, square)
         if qa is None:
             return EigenKronecker(None, qb, eigenvalues.reshape(len(qb)))
-        shape = (*qb.shape[:-1], qa.shape[-1])
-        return EigenKronecker(qa, qb, eigenvalues.reshape(shape), self.blocks[name].channels_first)
+        return EigenKronecker(qa, qb, eigenvalues.reshape((*qb.shape[:-1], -1)), self.blocks[name].channels_first)
 
 
 TEXT = "Σᵥₙ (QBᵀ Jᵀ g QA)²"

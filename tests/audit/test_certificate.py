@@ -16,7 +16,7 @@ from gbackprop.testing import certify
 from gbackprop.testing.audit.command import shipped_functions
 from gbackprop.testing.audit.findings import Auditor
 from gbackprop.testing.certificate.enclosure import IV, Enclosed
-from gbackprop.testing.certificate.notation import FormulaError
+from gbackprop.testing.certificate.notation import Formula, FormulaError, plain
 from gbackprop.testing.certificate.subjects import settings_of
 from gbackprop.testing.certificate.sweep import _piece
 
@@ -269,3 +269,19 @@ def test_a_float_stands_for_a_fraction_times_roots_and_powers_of_pi(root, k):
         found, error = recognized(float(number))
         assert sympy.simplify(found - number) == 0
         assert error <= 2.0**-50 * float(number)
+
+
+def test_a_sum_ends_where_its_parentheses_do():
+    """Σⱼ (aⱼ + Σₖ bₖ) cⱼ is 1·(2 + 5 + 7) + 3·(4 + 5 + 7) for a = 2, 4, b = 5, 7 and c = 1, 3."""
+    given = {"a": [2.0, 4.0], "b": [5.0, 7.0], "c": [1.0, 3.0]}
+    formula = Formula("Σⱼ (aⱼ + Σₖ bₖ) cⱼ + 1", given, {}, "this")
+    own = {name: values.__getitem__ for name, values in given.items()}
+    scope = {plain(name): value for name, value in own.items()}
+    scope |= {plain("Σ"): lambda part: sum(map(part, range(2))), plain("N"): float}
+    assert formula(scope) == 1 * (2 + 12) + 3 * (4 + 12) + 1
+
+
+@pytest.mark.parametrize("text", ["t; t a b = 3", "t; t a = 3", "t; 3"])
+def test_what_is_no_definition_is_refused(text):
+    with pytest.raises(FormulaError, match="a definition, as in t = tanh"):
+        Formula(text, ["t", "a", "b"], {}, "this")

@@ -157,6 +157,16 @@ def taken(network, x, y, *asked, **options):
     return ledger.peak - before
 
 
+def test_a_device_has_room_for_products_of_each_sample_and_column(double):
+    """Three arrays, twice: of 4 samples with 1 + 2 columns there are products of the largest weight's 20 numbers."""
+    x, y = np.ones((8, 5)), np.arange(8) % 3
+    network, asked = gb.Sequential(layers.Linear(5, 4), layers.Linear(4, 3), rng=0, dtype="float64"), [q.DiagGGN()]
+    largest, saved = estimate.Largest(4, 2, 1), 1000
+    host = estimate.estimate(make_plan(network, CE, x, y, asked, 0), x, largest, saved)
+    plan = make_plan(network.to("cuda"), CE, there(x), there(y), asked, 0)
+    assert estimate.estimate(plan, there(x), largest, saved) - host == 2 * 3 * 4 * (1 + 2) * 20 * 8
+
+
 CUTS = [{}, {"sample_block": 4}, {"column_block": 3}]
 
 

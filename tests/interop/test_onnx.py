@@ -14,6 +14,7 @@ from gbackprop import quantities as q
 
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 from gbackprop.interop import from_onnx  # noqa: E402
 
@@ -414,6 +415,24 @@ def test_operators_compute_as_onnx_reference_does(name):
     alone = np.concatenate([network(x[i : i + 1]) for i in range(3)])
     np.testing.assert_allclose(whole, alone, rtol=1e-5 if dtype == "float32" else 1e-12, atol=1e-6)
     assert {np.asarray(v).shape for v in arrays.values()} >= {p.shape for p in network.parameters.values()}
+
+
+FAILING = "ConvTranspose of groups", "Resize of axes from the end"
+"""Cases of which `onnx.reference` raises an error."""
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in FAILING])
+def test_outputs_of_larger_numbers_are_those_of_onnx_reference(name):
+    """A default may be of numbers that the example, with which a model is taken, does not have."""
+    nodes, arrays, shape, opset = CASES[name]
+    single = name.startswith("Resize")
+    arrays = {key: a.astype("float32") if single and a.dtype.kind == "f" else a for key, a in arrays.items()}
+    made = model(nodes, arrays, shape, opset, "float32" if single else "float64")
+    x = 3 * np.random.default_rng(3).standard_normal((5, *shape[1:])).astype("float32" if single else "float64")
+    with np.errstate(all="ignore"):
+        found, (want,) = from_onnx(made.SerializeToString())(x), ReferenceEvaluator(made).run(None, {"x": x})
+    largest = np.abs(want[np.isfinite(want)]).max(initial=0)
+    np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5 * largest)
 
 
 @pytest.mark.parametrize(("op", "expected"), [
@@ -995,3 +1014,13 @@ def test_equal_numbers_are_equal_after_quotients(quotient):
     more = {"x": x, "c": 49.0, "w": w}
     want = np.where(more[quotient[0]] / more[quotient[1]] >= 1, w, x)
     np.testing.assert_array_equal(network(x), want)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+@pytest.mark.parametrize(("op", "row"), [
+    ("Mul", "'affine', factor=2.0"), ("Div", "'divided_by', number=2.0"), ("Pow", "'power', exponent=2.0"),
+    ("Sub", "'affine', shift=-2.0"),
+])  # fmt: skip
+def test_one_number_of_no_more_axes_is_an_option_of_a_row(op, row, shape):
+    network = taken([(op, "x w", "y", {})], {"w": np.full(shape, 2.0)})
+    assert repr(network) == f"Sequential(Operation({row}))"

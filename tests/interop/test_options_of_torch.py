@@ -116,6 +116,8 @@ OPTIONS = {
     "scale": (lambda m, y: F.interpolate(y, scale_factor=(1.7, 0.6), mode="bilinear"), ODD),
     "scale, computed again": (
         lambda m, y: F.interpolate(y, scale_factor=1.7, mode="bicubic", recompute_scale_factor=True), ODD),
+    "of a series": (lambda m, y: F.interpolate(y, size=9, mode="linear"), (2, 5)),
+    "of volumes": (lambda m, y: F.interpolate(y, size=(2, 5, 3), mode="trilinear"), (2, 3, 4, 2)),
     "antialias": (lambda m, y: F.interpolate(y, size=(3, 3), mode="bilinear", antialias=True), ODD),
     "cubic": (lambda m, y: F.interpolate(y, scale_factor=(1.7, 0.6), mode="bicubic", align_corners=True), ODD),
     "nearest": (lambda m, y: F.interpolate(y, scale_factor=1.7), ODD),

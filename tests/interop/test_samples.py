@@ -16,6 +16,9 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 from torch_sequences import Doing  # noqa: E402
 
+from gbackprop.interop.capture import _refusal  # noqa: E402
+from gbackprop.interop.sizes import sizes_beyond  # noqa: E402
+
 
 class Inside(nn.Module):
     """A linear layer, and a part that does what a function of its output and the input says."""
@@ -98,6 +101,7 @@ TAKEN = {
     "the same for every batch": lambda y, x: y * (x.numel() // x.size(0)),
     "tensor with axes": lambda y, x: y * torch.full((x.size(0), 1), 2.0),
     "new zeros": lambda y, x: y + x.new_zeros(x.size(0), 4),
+    "all of them as a slice": lambda y, x: y[:] + y[0:, 1:3].sum(1, keepdim=True) + y[:, ::2].sum(1, keepdim=True),
     "another way of the same": lambda y, x: torch.cdist(y, torch.ones(5, 4)),
     "unpacked": lambda y, x: (lambda n, d: y.view(n, d // 2, 2) / d)(*[x.shape[i] for i in (0, 1)]),
 }
@@ -166,3 +170,20 @@ class Remembering(nn.Module):
 @pytest.mark.parametrize(("last", "words"), [(2, "for 4 samples"), (3, "for each sample alone")])
 def test_outputs_that_differ_in_other_batches_are_told(last, words):
     refuse(UnsupportedError, [words], lambda: from_torch(Remembering(last), torch.randn(3, 4)), in_time=False)
+
+
+@pytest.mark.parametrize("text", ["Constraints violated (N)!", "your code specialized it to be a constant (3)"])
+def test_what_torch_says_of_a_fixed_number_of_samples_is_told_in_our_words(text):
+    """Which of both it says depends on its version."""
+    words = str(_refusal(RuntimeError(text), nn.Linear(2, 2)))
+    assert FOR_ONE in words
+    assert text not in words
+
+
+@pytest.mark.parametrize(("condition", "sizes"), [
+    ("N <= 4", [5, 6, 11]), ("1000 % N == 0", [3, 7]), ("N != 9", [9]), ("N <= 1998", [1999, 2000, 3999]),
+    ("N <= 2000", []), ("M == 1", []),
+])  # fmt: skip
+def test_sizes_beyond_a_condition_are_some_for_which_it_does_not_hold(condition, sizes):
+    """None is beyond 2000, or where the condition is on something else."""
+    assert sizes_beyond([condition, "N >= 0"]) == sizes

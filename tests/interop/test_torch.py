@@ -349,10 +349,15 @@ class Own(layers.Tanh):
     """A layer of the user's."""
 
 
+class CELU(layers.Tanh):
+    """A layer of the user's that has the name of another one of torch's."""
+
+
 @pytest.mark.parametrize(
     ("network", "error", "words"),
     [
         (gb.Sequential(gb.Residual(Own())), UnsupportedError, "layer 0.0, Own(): torch has no module for it"),
+        (gb.Sequential(CELU()), UnsupportedError, "layer 0, CELU(): torch has no module for it"),
         (gb.Graph({"forward": (layers.Tanh(), "input")}), UnsupportedError, "attribute 'forward' already exists"),
         (
             gb.Graph({"p": (layers.Parameter(4),), "y": (layers.Operation("add"), "input", "p")}),
@@ -457,6 +462,9 @@ REFUSED = {
     ),
     "a sum in half": (
         doing(lambda m, x: x.sum(1, keepdim=True, dtype=torch.half).float() + x), f"{INNER}sum: dtype: expected torch."
+    ),
+    "a softmax in half": (
+        doing(lambda m, x: x.softmax(1, dtype=torch.half).float() + x), f"{INNER}softmax: dtype: expected torch.float32"
     ),
     "another norm of weights": (
         doing(lambda m, x: x * torch.norm_except_dim(m.weight, 1, 0)[0]), f"{INNER}norm_except_dim: pow=1 is not supp"

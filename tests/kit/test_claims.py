@@ -1,5 +1,6 @@
 """The claims that are made: what a report of a right loss, or layer, says that it has looked at."""
 
+import math
 import re
 from itertools import groupby
 from pathlib import Path
@@ -15,6 +16,7 @@ from gbackprop.testing import check_layer, check_loss, check_quantity
 from gbackprop.testing.cases.loss_rows import targets
 from gbackprop.testing.claims import NotGivenError
 from gbackprop.testing.estimates import _total
+from gbackprop.testing.likelihood import LEVEL
 from gbackprop.testing.networks import _signals
 from gbackprop.testing.report import Proposal, Row
 from gbackprop.testing.samples import near
@@ -272,3 +274,11 @@ def test_at_a_kink_in_a_parameter_any_slope_is_as_good(slope):
     layer = Sequential(Bent(slope), rng=0, dtype="float64")[0]
     rows = check_layer(layer, np.array([[1.0, 2.0, 3.0], [-1.0, 0.5, 2.0]])).rows
     assert [(row.method, row.claim) for row in rows if row.method == "p.per_sample" and row.failed] == []
+
+
+def test_means_over_draws_may_be_off_by_what_chance_makes_of_as_many():
+    """By more than the tolerance a standard normal is off with a probability of the level over 2 · 3 · 3 means."""
+    rng = np.random.default_rng(0)
+    report = check_loss(losses.MSELoss(), rng.standard_normal((2, 3)), rng.standard_normal((2, 3)))
+    (row,) = [row for row in report.rows if "standard errors" in row.oracle]
+    assert 18 * math.erfc(row.tolerance / 2**0.5) == pytest.approx(LEVEL, rel=1e-6)

@@ -28,6 +28,8 @@ EDITED = {
     "the mean over axis 1 for each": "1.5 1.5 1.5 1.5 6.25 6.25 6.25 6.25",
     "the sum over axis 0 for each": "5 4 10 12 5 4 10 12",
     "the mean over axis 1 subtracted": "-0.5 -3.5 1.5 2.5 -2.25 -0.25 0.75 1.75",
+    "along axis 1 the last term in place of the sum (= for +=)": "0 0 0 4 0 0 0 8",
+    "along axis 0 the first term in place of the sum (= for +=)": "1 -2 3 4 0 0 0 0",
     "summed up along axis 1": "1 -1 2 6 4 10 17 25", "axes 0 and 1 reversed": "8 7 6 4 4 3 -2 1",
     "the diagonal of axes 0 and 1 alone": "1 0 0 0 0 6 0 0", "0 on the diagonal of axes 0 and 1": "0 -2 3 4 4 0 7 8",
     "the lower triangle of axes 0 and 1 alone": "1 0 0 0 4 6 0 0",
@@ -55,6 +57,12 @@ COSTS = {
 def test_an_edit_does_what_its_words_say(words):
     (change,) = (op.change for op in operations(MATRIX.shape) if op.words == words)
     np.testing.assert_allclose(change(MATRIX).ravel(), np.array(EDITED[words].split(), float), atol=1e-8)
+
+
+@pytest.mark.parametrize(("which", "want"), [("first", [[1, 0, 0], [0, 5, 0]]), ("last", [[0, 0, 3], [0, 5, 0]])])
+def test_a_term_of_zero_is_none_that_overwrites(which, want):
+    (change,) = (op.change for op in operations((2, 3)) if op.words.startswith(f"along axis 1 the {which} term"))
+    np.testing.assert_array_equal(change(np.array([[1.0, 2, 3], [0, 5, 0]])), want)
 
 
 def test_the_simple_edits_cost_less():

@@ -12,7 +12,7 @@ from gbackprop.calculus.layer import leaves_of
 from gbackprop.losses.elementwise import ElementwiseLoss
 from gbackprop.testing import check_layer, check_loss
 from gbackprop.testing.diagnosis.arguments import ARRAYS, of_arrays, of_definitions
-from gbackprop.testing.diagnosis.care import CARE, DRAWS, RESULTS, of_care, of_methods
+from gbackprop.testing.diagnosis.care import CARE, DRAWS, RESULTS, _draws, of_care, of_methods
 from gbackprop.testing.diagnosis.options import _others, of_leaves, of_options, with_option
 from gbackprop.testing.diagnosis.terms import constants_of
 from gbackprop.testing.loss_probe import LossProbe
@@ -220,6 +220,16 @@ def test_edits_of_methods():
     for words, want in (("√2 times", 2 + 2**0.5), ("1/√2 times", 2 + 0.5**0.5), ("twice", 4), ("half", 2.5)):
         cost, wrapper = DRAWS[f"draws were {words} as far from the output"]
         assert (cost, wrapper(lambda f: 3.0, None, "")(2.0)) == (1.3, pytest.approx(want))
+
+
+def test_draws_may_be_as_far_off_as_a_positive_array_of_the_loss_says():
+    loss = losses.MSELoss()
+    loss.spread, loss.shift = np.array([0.25, 4.0]), np.array([0.0, 1.0])
+    found = _draws(loss)
+    for form, want in (("spread", [2.25, 6]), ("1/spread", [6, 2.25]), ("√spread", [2.5, 4]), ("1/√spread", [4, 2.5])):
+        cost, wrapper = found[f"draws were {form} times as far from the output"]
+        assert (cost, wrapper(lambda f: f + 1, None, "")(np.full(2, 2.0)).tolist()) == (1.25, want)
+    assert "draws were shift times as far from the output" not in found  # of 0 there is no reciprocal
 
 
 class Counting(L.Tanh):

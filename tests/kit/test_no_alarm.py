@@ -24,7 +24,7 @@ from gbackprop.testing import (
     kronecker_oracles,
 )
 from gbackprop.testing.cases import ALL_LAYERS, NETWORKS
-from gbackprop.testing.claims import Compared, _compared
+from gbackprop.testing.claims import Claims, Compared, _compared
 from gbackprop.testing.probe import twin_of
 from gbackprop.testing.purity import changes, snapshot
 from gbackprop.testing.report import FAILED, NOT_GIVEN, OK
@@ -350,6 +350,15 @@ def test_estimates_of_large_counts_are_judged(factor):
     x = np.random.default_rng(0).standard_normal((3, 2))
     report = check_quantity(Times(), made, losses.PoissonNLLLoss(), x, np.ones((3, 2)))
     assert any("estimates" in row.claim for row in report.failures) == (factor == 2), report
+
+
+@pytest.mark.parametrize(("off", "rounding", "verdict"), [
+    (1e-9, 2e-9, OK), (0.05, 0.1, NOT_GIVEN), (0.5, 0.1, FAILED), (0.5, 1e-9, FAILED)])  # fmt: skip
+def test_a_difference_beyond_what_rounding_moves_is_a_failure(off, rounding, verdict):
+    claims = Claims("this")
+    claims.rounding = lambda method: rounding
+    claims.equal("method", "claim", lambda: Compared(np.ones(1) + off, np.ones(1), "that"))
+    assert [row.verdict for row in claims.report.rows] == [verdict]
 
 
 @pytest.mark.parametrize(("off", "verdict"), [(3e-17, OK), (3e-15, FAILED)])

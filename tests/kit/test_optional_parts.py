@@ -255,9 +255,9 @@ def test_an_own_rule_of_merging_gives_what_one_batch_gives(loss):
     for quantity, wrong in ((Doubled(), []), (OfTheMean(), ["sum"]), (OfRows(), ["mean"])):
         expected = {(type(quantity).__name__, claim.format(reduction)) for reduction in wrong}
         assert named(check_quantity(quantity, *given)) == expected
-    for unjudged in (Unstated(), q.KFRA()):
+    for unjudged, why in ((Unstated(), "how results of batches are merged is not stated"), (q.KFRA(), q.KFRA.merging)):
         rows = [row for row in check_quantity(unjudged, *given).rows if row.claim.startswith(claim[:10])]
-        assert [row.verdict for row in rows] == ["not given"] * 2
+        assert [(row.verdict, why in row.problem) for row in rows] == [("not given", True)] * 2
 
 
 class Estimate(Quantity):

@@ -48,6 +48,12 @@ def test_a_result_is_a_multiple_or_a_change_of_what_is_expected():
     assert first(lambda x: x, lambda x: x - x.mean(0)) == "right with this: the mean over axis 0 subtracted"
 
 
+@pytest.mark.parametrize(("sizes", "words"), [({7}, ""), ({2, 7}, "right if divided by 2")], ids=["one", "two"])
+def test_what_fails_on_one_batch_alone_has_no_proposal(sizes, words):
+    """Many an edit holds on one batch by chance."""
+    assert first(lambda x: 2 * x if len(x) in sizes else x) == words
+
+
 def test_products_of_many_terms_are_looked_at_while_there_is_time(monkeypatch):
     """Naming the constant of each takes a tenth of a second, and there may be many."""
     looked = []

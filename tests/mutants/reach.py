@@ -23,7 +23,8 @@ COMPILED = {
     "engine/kernels/compiled_steps.py": "engine/forms/recurrent.py",
     "engine/kernels/compiled_tiles.py": "engine/kernels/tiles.py",
 }
-"""Files that run as machine code, which coverage does not see, and the file whose functions call them."""
+"""Files that run as machine code, which coverage does not see, and the file whose functions call them. Tests in a file
+that is named after one of them may call it themselves."""
 
 DEFAULTS = "tests/test_public_names.py::test_every_public_default_is_the_one_that_is_written_down"
 """It reads the defaults of arguments without running a line of their functions."""
@@ -89,6 +90,8 @@ class Reach:
         whole = change.file in COMPILED or not change.inside or at_import
         contexts = [context for some in lines.values() for context in some] if whole else lines.get(change.line, [])
         contexts = self._naming(change) if whole and not any(contexts) else contexts
+        if change.file in COMPILED:
+            contexts = [*contexts, *[test for test in self.seconds if f"/test_{Path(change.file).stem}.py::" in test]]
         reading = [] if change.inside else [DEFAULTS]
         near = f"{change.near} compiled" if change.file in COMPILED else change.near
         return self._ordered({context for context in [*contexts, *reading] if context in self.seconds}, near)

@@ -116,6 +116,18 @@ def test_batches_are_one_batch(name, reduction):
     near(make(name, net, loss, data) @ v, want)
 
 
+@pytest.mark.parametrize("name", ["GGN", "Hessian"])
+def test_samples_count_by_the_weights_of_their_classes(name):
+    """Of a linear network the matrix is Σₙ w[yₙ] (diag p − p pᵀ) ⊗ x xᵀ over Σₙ w[yₙ]."""
+    net, rng = gb.Sequential(layers.Linear(4, 3, bias=False), rng=0, dtype="float64"), np.random.default_rng(3)
+    x, y, weight = rng.standard_normal((6, 4)), np.arange(6) % 3, np.array([0.5, 2.0, 3.0])
+    e = np.exp(x @ net.parameters["0.weight"].T)
+    p = e / e.sum(1, keepdims=True)
+    hessians = weight[y][:, None, None] * (p[:, :, None] * np.eye(3) - p[:, :, None] * p[:, None])
+    want = np.einsum("nij,na,nb->iajb", hessians, x, x).reshape(12, 12) / weight[y].sum()
+    near(make(name, net, losses.CrossEntropyLoss(weight=weight), (x, y)) @ np.eye(12), want)
+
+
 @SYMMETRIC
 def test_an_executor_changes_nothing(name):
     data, v = list(gb.data.batches(*batch(7), 2)), drawn(71, 2)

@@ -207,3 +207,12 @@ def test_sums_of_what_several_layers_carry_are_not_appended():
     text = gb.program(net, losses.CrossEntropyLoss(), np.ones((4, 5)), np.arange(4) % 3, q.DiagGGN()).source
     assert "# Append" not in text
     assert re.search(r"# Columns at the output of layer a\n    columns_a = \w+ \+ ", text)
+
+
+@pytest.mark.parametrize(("quantity", "there"), [(q.KFRA(), True), (q.KFLR(), False)], ids=["KFRA", "KFLR"])
+def test_the_formula_of_averages_is_said_where_they_are_carried_alone(quantity, there):
+    blocks = re.findall(r"(?:^ *# .*\n)+", written(6, 3, quantity).source, re.MULTILINE)
+    titles = [re.sub(r"\s*#\s*", " ", block) for block in blocks]
+    carried = [title for title in titles if "Carry, layer" in title]
+    assert len(carried) == 2
+    assert [title for title in titles if "Ḡ ← 1/N Σₙ Jₙᵀ Ḡ Jₙ" in title] == carried * there

@@ -1,5 +1,6 @@
 """Saved programs run where there is NumPy alone, and agree with their own check."""
 
+import copy
 import runpy
 import subprocess
 import sys
@@ -127,6 +128,17 @@ def test_a_program_of_other_results_is_refused(dtype, off):
     check_result(result, result, False)
     other = replace(result, gradient={name: value * (1 + off) for name, value in result.gradient.items()})
     with pytest.raises(gb.UnsupportedError, match=r"program: gradient.*computes another one"):
+        check_result(other, result, False)
+
+
+@pytest.mark.parametrize("part", ["A", "B"])
+def test_a_program_of_another_kronecker_factor_is_refused(part):
+    net = gb.Sequential(layers.Linear(6, 3), rng=0, dtype="float64")
+    result = gb.reference(net, losses.CrossEntropyLoss(), *batch(4, 6, dtype="float64"), q.KFLR())
+    other = copy.deepcopy(result)
+    factor = getattr(other.values[0]["0.weight"], part)
+    factor[0, 0] *= 1 + 1e-6
+    with pytest.raises(gb.UnsupportedError, match=rf"kflr.*0\.weight, {part}: .*computes another one"):
         check_result(other, result, False)
 
 

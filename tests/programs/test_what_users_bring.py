@@ -302,3 +302,22 @@ def test_an_axis_is_left_out_of_a_sum_whether_it_is_given_by_place_or_by_name():
         sources.append(gb.program(chain(Own(function), layers.Linear(6, 3)), loss, X, Y).source)
     assert sources[0] == sources[1]
     assert "None].sum" not in sources[0]
+
+
+class Counted(q.BatchGrad):
+    """The gradients times R and a whole number."""
+
+    name = "counted"
+
+    def finish(self, scale, each):
+        return each * (scale.factor * np.array([3]))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_factor_of_a_loss_times_whole_numbers_is_no_whole_number(dtype):
+    net, x, weight = gb.Sequential(layers.Linear(6, 3), rng=0, dtype=dtype), X.astype(dtype), np.array([1, 2, 5], dtype)
+    loss = losses.CrossEntropyLoss(weight=weight)
+    found = gb.program(net, loss, x, Y, Counted())(x, Y)["counted"]
+    each = gb.backward(net, loss, x, Y, q.BatchGrad())["batch_grad"]
+    for name, value in found.items():
+        np.testing.assert_allclose(value, each[name] * 3 / weight[Y].sum(), rtol=1e-5)

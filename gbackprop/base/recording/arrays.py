@@ -220,7 +220,6 @@ class Recorded(NDArrayOperatorsMixin, RecordedArray):
         """Make `a[index] = value` functional: the array, and all views of it, have a new value from now on."""
         tape = self.tape
         assign = assigned_wide if tape.wide else assigned
-        tape.ref(value)
         if self.base is None:
             if self.number < tape.leaves:
                 tape.refuse(InPlaceError, "the function writes into its input or a parameter; write `a = a + b` for "

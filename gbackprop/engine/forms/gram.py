@@ -19,7 +19,8 @@ def gram(outer: Outer, mat: Array, sign: Array | None, context: Context) -> Arra
     """⟨Jᵀ g[v, n], Jᵀ g[w, m]⟩; at one position it is (gᵀ g)(uᵀ u), without a matrix of p's size."""
     if outer.u.shape[2] > 1 or sign is not None:
         return GRAM.define(outer, mat, sign)
-    return products((outer, mat), (outer, mat), context.known)
+    own = outer, mat
+    return products(own, own, context.known)
 
 
 def products(first: Columns, second: Columns, known: NetworkForms) -> Array:
@@ -30,7 +31,7 @@ def products(first: Columns, second: Columns, known: NetworkForms) -> Array:
     (one, mat), (other, columns) = first, second
     split = _at_one_position if _is_outer(one, known) else _individual
     g, u = split(one, mat)
-    h, w = (g, u) if other is one and columns is mat else split(other, columns)  # BLAS computes half of a symmetric one
+    h, w = (g, u) if second is first else split(other, columns)  # BLAS computes half of a symmetric one
     found = g @ h.swapaxes(1, 2)  # [G, N V, M W]
     if u is not None:
         cells = found.reshape(len(g), u.shape[1], len(mat), w.shape[1], len(columns))

@@ -69,8 +69,8 @@ class Formula:
                 parts.append([])
             else:
                 parts[-1].append(token)
-        heads = [next((n for n, each in enumerate(part[:3]) if each.text == "=" and part[0].kind == "word"), 0)
-                 for part in parts]  # fmt: skip
+        heads = [next((n for n, each in enumerate(part) if each.text == "=" and part[0].kind == "word"
+                       and all(between.kind == "index" for between in part[1:n])), 0) for part in parts]  # fmt: skip
         defined = {part[0].text for part, head in zip(parts[1:], heads[1:], strict=True) if head}
         self.names, self.defined = {*names, *defined}, {*definitions, *defined}
         self.main = self._compiled(parts[0][heads[0] + (heads[0] > 0) :])
