@@ -35,7 +35,7 @@ LEVEL = FALSE_ALARMS / 100
 
 DRAWS = 4096
 MORE = 6
-"""How many times as many draws there are where a mean of these is off by half of what is allowed."""
+"""The factor of the number of draws where a mean of these is off by half of what is allowed."""
 
 BITS = 6
 """Entries of a target that are looked at together: 2⁶ targets are few, 4096 draws are many."""

@@ -126,13 +126,13 @@ def test_the_batches_of_a_killed_process_are_counted_once(tmp_path):
 class Dying:
     """A pool whose processes die as they compute what is submitted before its first replacement, and note the order."""
 
-    def __init__(self):
-        self.executor, self.alive, self.order = self, False, []
+    def __init__(self, result):
+        self.executor, self.alive, self.order, self.result = self, False, [], result
 
     def submit(self, call, number, *batch):
         future = Future()
         self.order.append(number)
-        future.set_result(number) if self.alive else future.set_exception(BrokenExecutor())
+        future.set_result(self.result) if self.alive else future.set_exception(BrokenExecutor())
         return future
 
     def replace(self):
@@ -141,7 +141,8 @@ class Dying:
 
 
 def test_after_a_death_the_first_batch_is_computed_alone():
-    pool = Dying()
+    net = gb.Sequential(*network(), rng=0, dtype="float64")
+    pool = Dying(gb.backward(net, losses.CrossEntropyLoss(), *samples()))
     for number, _ in Flights(pool, None, 3).results((i, *samples()) for i in range(5)):
         pool.order.append(f"done {number}")
     assert pool.order == [0, 1, 2, 0, "done 0", 1, 2, 3, "done 1", 4, "done 2", "done 3", "done 4"]

@@ -98,7 +98,7 @@ def joined(merged: Merged | None, i: int, result: Result) -> Merged:
 
 @dataclass(frozen=True)
 class Totals:
-    """How many results are in the sums, N, 1/R, and each sum with the number of its entries that count, if a list."""
+    """The number of results in the sums, N, 1/R, and each sum with the number of its entries that count, if a list."""
 
     results: int
     count: int

@@ -62,7 +62,7 @@ NAMED = 1.2
 """The cost of edits up to which the source is not looked at."""
 
 AXES = 0.25
-"""What is added to that cost of other axes of the whole, which may be a slip in an index."""
+"""The cost that is added to that of other axes of the whole, which may be a slip in an index."""
 
 ALONE = "samples do not interact"
 """The claim of a method that is looked at if another one of it has no better diagnosis."""
