@@ -71,7 +71,7 @@ class Optimizer(Constructed, ABC):
         self._steps = 0
         self._taken: dict[str, int] = {}
         self._arrays: dict[str, Array] = {}
-        self._apart: dict[str, Array] = {}
+        self._apart: tuple[set[str], dict[str, Array]] = set(), {}
 
     @property
     def steps(self) -> int:
@@ -195,17 +195,17 @@ class Optimizer(Constructed, ABC):
 
     def _check_apart(self, parameters: Mapping[str, Array]) -> None:
         """Check, once for the same arrays, that no parameter to train has memory in common with another one."""
-        every = parameters if len(parameters) == len(self._l2) else dict(self.network.parameters)  # frozen ones, too
-        if all(self._apart.get(name) is value for name, value in every.items()):
+        every, trained = dict(self.network.parameters), set(parameters)  # frozen ones, and whether they still are
+        if trained <= self._apart[0] and all(self._apart[1].get(name) is value for name, value in every.items()):
             return
         views = not all(value.flags.owndata for value in every.values())
         for (other, first), (name, value) in combinations(every.items(), 2):
-            if (other in parameters or name in parameters) and (first is value or (views and _overlap(first, value))):
+            if (other in trained or name in trained) and (first is value or (views and _overlap(first, value))):
                 raise ValueError(
                     f"step: parameter {name}: expected an array of its own, got that of {other} (for one parameter at "
                     "two places, a layer at both)"
                 )
-        self._apart = dict(every)
+        self._apart = trained, every
 
     def __repr__(self) -> str:
         """Return the class, its settings as they are now, and how much it trains."""

@@ -56,6 +56,18 @@ def test_a_batch_whose_merging_is_interrupted_counts_once(rule, error, tmp_path,
     assert_same_bits(once(checkpoint=path), serial())
 
 
+def test_an_interruption_before_the_first_result_is_summed_up_leaves_no_file(tmp_path, monkeypatch):
+    def interrupted(packed):
+        raise KeyboardInterrupt
+
+    path = tmp_path / "state.npz"
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(checkpoint, "summary", interrupted)
+        once(checkpoint=path)
+    assert not path.exists()
+    assert_same_bits(once(checkpoint=path), serial())
+
+
 def test_what_the_file_has_is_not_computed_again(tmp_path, monkeypatch):
     path, computed = tmp_path / "state.npz", []
     once_stopped(path, 6)

@@ -380,3 +380,40 @@ class Wave(L.Elementwise):
 @pytest.mark.parametrize("size", [1, 100, 1000])
 def test_no_alarm_where_a_smooth_function_bends_over_the_usual_step(size):
     check_layer(Wave(), size * drawn(3, 4)).assert_ok()
+
+
+class Told(L.Elementwise):
+    """sin²(x) + eˣ, of a class that keeps a table of its subclasses; the second derivative lacks a 2."""
+
+    known = {}
+
+    def __init_subclass__(cls):
+        if Told.known.setdefault(cls.__name__, cls) is not cls:
+            raise ValueError(f"{cls.__name__} is known")
+
+    def value(self, x):
+        return np.sin(x) ** 2 + np.exp(x)
+
+    def first(self, x, y):
+        return np.sin(2 * x) + np.exp(x)
+
+
+class ToldOfTwo(Told):
+    def second(self, x, y):
+        return np.cos(2 * x) + np.exp(x)
+
+
+class ToldOfThree(Told):
+    @property
+    def __class__(self):
+        return type(self)
+
+    def second(self, x, y):
+        return np.cos(2 * x) + np.exp(x)
+
+
+@pytest.mark.parametrize("kind", [ToldOfTwo, ToldOfThree])
+def test_a_class_is_edited_whose_subclasses_are_kept_in_a_table_or_refused(kind):
+    rows = check_layer(kind(), drawn(3, 4)).failures
+    assert "`return np.cos(2 * x) + np.exp(x)` were `return 2 * np.cos(2 * x) + np.exp(x)`" in str(rows[0].diagnosis)
+    assert Told.known == {"ToldOfTwo": ToldOfTwo, "ToldOfThree": ToldOfThree}

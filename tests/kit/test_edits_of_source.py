@@ -2,13 +2,14 @@
 
 import ast
 import copy
+import linecache
 import re
 import resource
 import threading
 import types
 from functools import partial
 from pathlib import Path
-from time import sleep
+from time import process_time, sleep
 
 import edits_table
 import numpy as np
@@ -1405,3 +1406,37 @@ def test_all_orders_are_tried_of_few_axes_alone():
 def test_of_one_entry_the_sum_and_the_mean_over_its_axis_may_be_meant(text, axis):
     found = [new for _, new in slips._summed(ast.parse(text, mode="eval").body)]
     assert found == ([] if axis is None else [f"(g).{name}({axis})" for name in ("sum", "mean")])
+
+
+def test_an_expression_with_a_backslash_is_taken_as_it_stands():
+    class Owner:
+        sizes = {"\x01": 3.0}
+
+        def scaled(self, x):
+            return x * self.sizes["\x01"] + np.sin(x)
+
+    words = [words() for _, words, _ in edits_of(Owner.scaled, Owner())]
+    assert any("np.sin(x) + np.sin(self.sizes['\\x01'])" in each for each in words)
+
+
+def from_text(source, monkeypatch):
+    """Return the function of a source that is in no file."""
+    monkeypatch.setitem(linecache.cache, "<made>", (len(source), None, source.splitlines(True), "<made>"))
+    scope = {"np": np, "__name__": __name__}
+    exec(compile(source, "<made>", "exec"), scope)
+    return scope["second"]
+
+
+def test_a_tree_that_is_too_deep_has_no_edits(monkeypatch):
+    few, many = ("def second(self, x, y):\n    return " + " + ".join(n * ["x"]) for n in (9, 700))
+    assert next(edits_of(from_text(few, monkeypatch), Slips()), None) is not None
+    assert next(edits_of(from_text(many, monkeypatch), Slips()), None) is None
+
+
+def test_the_edits_of_a_long_function_are_found_until_a_time(monkeypatch):
+    """All of them are found in 8 s, in which none is tried."""
+    lines = "".join(f"    t{i} = np.cos(t{i - 1}) * {i} + t{i - 1} * 0.5 - x[:, :1]\n" for i in range(1, 300))
+    second = from_text(f"def second(self, x, y):\n    t0 = x * 2\n{lines}    return 2 * t299\n", monkeypatch)
+    begun = process_time()
+    assert next(edits_of(second, Slips(), Deadline(0.5))) is not None
+    assert process_time() - begun < 5

@@ -121,6 +121,20 @@ def test_one_array_as_two_parameters(view):
         net.unfreeze()
     net.freeze("0.weight", "2.weight")
     optimizer.step(sweep(net, optimizer))
+    for thawed in (["2.weight"], ["0.weight", "2.weight"]):
+        net.unfreeze(*thawed)
+        fails_and_changes_nothing(net, optimizer, sweep(net, optimizer), ValueError, message)
+        net.freeze("0.weight", "2.weight")
+
+
+def test_an_array_of_a_frozen_layer_that_is_new():
+    net = network()
+    optimizer = optim.SGD(net, 0.1)
+    net.children["3"] = gb.Sequential(layers.Linear(3, 3), rng=1, dtype="float64")[0]
+    net[3].parameters["bias"] = net[2].parameters["bias"]
+    net.freeze("3")
+    message = "step: parameter 3.bias: expected an array of its own, got that of 2.bias"
+    fails_and_changes_nothing(net, optimizer, sweep(net, optimizer), ValueError, message)
 
 
 def test_parts_of_one_array_are_parameters():

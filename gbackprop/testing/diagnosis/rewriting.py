@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import heapq
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -70,7 +71,8 @@ def rewritten(
     methods += [INDIRECT] * (len(parts) > 1)
     calls = [(name, call) for name in methods if trials and (call := _called(trials[0], name)) is not None]
     end, left, most = Deadline(seconds), iter(range(EDITS)), np.inf
-    for cost, words, new, place in heapq.merge(*map(_of_one, _sources(calls)), key=lambda each: each[0]):
+    edits = map(partial(_of_one, Deadline(seconds / 2)), _sources(calls))  # of a long method not all can be found
+    for cost, words, new, place in heapq.merge(*edits, key=lambda each: each[0]):
         if end.passed or next(left, None) is None or cost > most:
             return
         change = partial(_rewritten, place.called, new)
@@ -132,11 +134,19 @@ class _Source:
         return _of_class(subject, self.function, new)
 
 
+class _Unannounced:
+    """A base of edited classes, of which no hook of the user's class is told: it may keep a table of its subclasses."""
+
+    def __init_subclass__(cls) -> None:
+        """Do nothing."""
+
+
 def _of_class(owner: Any, old: Any, new: Any) -> Any:
     """Return a copy of an object of a class in which a function is another, by all of its names."""
     twin, kind = copy.copy(owner), type(owner)
-    names = [name for name in dir(kind) if getattr(kind, name, None) is old]
-    twin.__class__ = type(kind.__name__, (kind,), {"__module__": kind.__module__, **dict.fromkeys(names, new)})
+    names = {name for each in kind.__mro__ for name in vars(each) if inspect.getattr_static(kind, name) is old}
+    content = {"__module__": kind.__module__, **dict.fromkeys(sorted(names), new)}
+    twin.__class__ = type(kind.__name__, (_Unannounced, kind), content)
     return twin
 
 
@@ -150,10 +160,10 @@ def _sources(calls: Sequence[tuple[str, _Call]]) -> Iterator[_Source]:
                 yield _Source(name, call, called, function, of)
 
 
-def _of_one(place: _Source) -> Iterator[tuple[float, Callable[[], str], FunctionType, _Source]]:
+def _of_one(end: Deadline, place: _Source) -> Iterator[tuple[float, Callable[[], str], FunctionType, _Source]]:
     """Yield the edits of a function, which cost more where other methods call it, too."""
     more = place.more
-    for cost, words, new in edits_of(place.function, place.of):
+    for cost, words, new in edits_of(place.function, place.of, end):
         yield cost + more, words, new, place
 
 

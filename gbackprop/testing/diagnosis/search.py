@@ -317,7 +317,7 @@ class _Search:
         """Return by how much more an edit costs for claims that fail of the subject with it: others, or as before."""
         try:
             edited = edit(self.subject)
-        except TypeError:  # of which there are no copies of another class
+        except Exception:  # of which there are no copies of another class
             return 0.0
         if edited is self.subject:
             return 0.0

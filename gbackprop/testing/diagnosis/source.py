@@ -12,9 +12,10 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
-from itertools import product
+from itertools import product, takewhile
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -23,6 +24,7 @@ import numpy as np
 from gbackprop.calculus.state.classes import is_of_library
 from gbackprop.quantities import Quantity
 from gbackprop.testing.diagnosis.called import codes_in, names_in
+from gbackprop.testing.diagnosis.deadline import Deadline
 from gbackprop.testing.diagnosis.slips import (
     HOLDERS,
     REDUCTIONS,
@@ -95,15 +97,20 @@ MEANS = "", "0", "1", "-1, keepdims=True"
 """Arguments of the means of an array in a term that may be missing from it."""
 
 
-def edits_of(function: FunctionType, owner: Any) -> Iterator[Edited]:
-    """Yield a function with each edit of its source, the cheapest first.
+def edits_of(function: FunctionType, owner: Any, end: Deadline | None = None) -> Iterator[Edited]:
+    """Yield a function with each edit of its source, the cheapest first; of those that are found before an end.
 
     Nothing where there is no source, or where an edited function might not end, or do more than compute.
     """
+    with suppress(RecursionError):  # a sum of hundreds of terms is a tree as deep
+        yield from _edits_of(function, owner, end or Deadline(np.inf))
+
+
+def _edits_of(function: FunctionType, owner: Any, end: Deadline) -> Iterator[Edited]:
     tree = _tree(function)
     safe = tree is not None and not any(isinstance(node, ast.While) for node in ast.walk(tree))
     if tree is not None and safe and UNSAFE.isdisjoint(names_in(function.__code__)):
-        yield from _Edits(function, tree, _atoms(function, tree, owner), owner).made()
+        yield from _Edits(function, tree, _atoms(function, tree, owner), owner).made(end)
 
 
 @dataclass(frozen=True)
@@ -150,10 +157,10 @@ class _Edits:
         named = any(isinstance(node, ast.NamedExpr) for node in ast.walk(tree))  # in a lambda, of that alone
         self.alone = named or bool(LOCAL & set(names_in(function.__code__)))
 
-    def made(self) -> Iterator[Edited]:
+    def made(self, end: Deadline) -> Iterator[Edited]:
         """Yield the edited functions, a number of edits at a time: most are never asked for."""
         seen: dict[_Place, set[str]] = {}  # what stands, or stood, at each place
-        ordered = sorted(self._found(), key=lambda each: each[0])
+        ordered = sorted(takewhile(lambda _: not end.passed, self._found()), key=lambda each: each[0])
         for start in range(0, len(ordered), AT_ONCE):
             several = []
             for cost, place, new, stmt in ordered[start : start + AT_ONCE]:
@@ -325,7 +332,7 @@ class _Edits:
         for name in sorted(names):
             yield from ((1.45, f"{text} {op} {name}.mean({axes})") for op in "-+" for axes in MEANS)
             for atom, cost in self.atoms:
-                other = re.sub(rf"(?<![.\w]){name}\b", f"({atom})", text)
+                other = re.sub(rf"(?<![.\w]){name}\b", lambda _, a=atom: f"({a})", text)  # which may have backslashes
                 if other != text:
                     yield 1.5 + cost, f"{text} + {other}"
 
