@@ -47,6 +47,15 @@ def activation(call: FunctionCall) -> str:
     return call.add(constructed(kind, given), call.place(call.self).name)
 
 
+def prelu(call: FunctionCall) -> str:
+    """Return x where x > 0, else a x, with one a or one for each entry of the axis after the first."""
+    x, ndim = call.place(call.self).name, len(call.layout.shape)
+    a = call.place(call.weight).name
+    slopes = call.reshape(a, (-1, *(1,) * max(ndim - 2, 0))) if call.shape(a) not in ((), (1,)) else a
+    positive = call.add(layers.ReLU(), x)
+    return call.op("add", positive, call.op("multiply", slopes, call.op("subtract", x, positive)))
+
+
 def curve(call: FunctionCall) -> str:
     """Return the row of an elementwise function."""
     return call.op(CURVES[call.assembly.function(call.node)], call.place(call.self).name)
@@ -148,15 +157,6 @@ def addcmul(call: FunctionCall) -> str:
 # --------------------------------------------------------------------------------------------------- sums over axes
 
 
-def bilinear(call: FunctionCall) -> str:
-    """Return aᵀ W b + c for each matrix W of a weight."""
-    a, b, weight = [call.place(each).name for each in (call.input1, call.input2, call.weight)]
-    lead = "xyz"[: len(call.shape(a)) - 1]
-    half = call.op("einsum", a, weight, subscripts=f"{lead}i,oij->{lead}oj")
-    y = call.op("einsum", half, b, subscripts=f"{lead}oj,{lead}j->{lead}o")
-    return y if call.given.get("bias") is None else call.op("add", y, call.place(call.bias).name)
-
-
 def reduction(row: str, **more: Any) -> Callable[[FunctionCall], str]:
     """Return a reduction over axes."""
 
@@ -244,7 +244,7 @@ FUNCTIONS: dict[str, Callable[[FunctionCall], Any]] = {
     **dict.fromkeys(("softmax", "_softmax", "log_softmax", "_log_softmax", "special_log_softmax"), softmax),
     **dict.fromkeys(("add", "add_"), add), **dict.fromkeys(("sub", "subtract"), sub),
     **dict.fromkeys(("mul", "multiply"), mul), **dict.fromkeys(("div", "divide", "true_divide"), div),
-    "addcmul": addcmul, "bilinear": bilinear,
+    "addcmul": addcmul, **dict.fromkeys(("prelu", "_prelu_kernel"), prelu),
     "rsub": lambda c: c.plus(c.other, _times(c, c.self, -c.given["alpha"])),
     "neg": lambda c: c.scaled(c.place(c.self).name, -1), "pow": power,
     **dict.fromkeys(("clamp", "clip", "clamp_min", "clamp_max"), clamp),

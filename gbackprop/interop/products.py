@@ -40,7 +40,7 @@ def product(call: FunctionCall, a: Any, b: Any) -> str:
 
 def addmm(call: FunctionCall) -> str:
     """Return beta c + alpha a b."""
-    a, b = (call.given.get(k) for k in (("mat1", "mat2") if "mat1" in call.given else ("batch1", "batch2")))
+    a, b = (call.given[key] for key in ("mat1", "mat", "batch1", "mat2", "vec", "batch2") if key in call.given)
     whole = Place(call.scaled(product(call, a, b), call.given["alpha"]), call.layout)
     beta = call.given["beta"]
     if beta == 0:
@@ -223,7 +223,7 @@ def bilinear(call: FunctionCall) -> str:
 PRODUCTS: dict[str, Callable[[FunctionCall], Any]] = {
     "matmul": lambda c: product(c, c.self, c.other), "mm": lambda c: product(c, c.self, c.mat2),
     "bmm": lambda c: product(c, c.self, c.mat2), "mv": lambda c: product(c, c.self, c.vec),
-    "addmm": addmm, "baddbmm": addmm, "dot": dot, "vdot": dot, "einsum": einsum, "outer": outer, "linear": linear,
+    "addmm": addmm, "baddbmm": addmm, "addmv": addmm, "dot": dot, "vdot": dot, "einsum": einsum, "outer": outer, "linear": linear,
     "bilinear": bilinear,
     **dict.fromkeys(("cdist", "_cdist_forward"), distances),
     "scaled_dot_product_attention": attention,

@@ -49,6 +49,8 @@ OPTIONS = {
     "hardshrink": (lambda m, y: F.hardshrink(y, 0.2) + F.softshrink(y, 0.1), (6,)),
     "rrelu": (lambda m, y: F.rrelu(y, 0.1, 0.5), (6,)),
     "prelu": (lambda m, y: F.prelu(y, m.w), (4, 2)),
+    "prelu, one number": (lambda m, y: F.prelu(y, m.v[2:3]) + F.prelu(y[:, :, None], m.v[:1])[:, :, 0], (6,)),
+    "prelu, images": (lambda m, y: F.prelu(y, m.v[:2]) + torch.prelu(y, m.square[0, :2]), IMAGE),
     "glu": (lambda m, y: F.glu(y, dim=1), (4, 3)),
     "softmin": (lambda m, y: F.softmin(y, dim=1), (4, 3)),
     "softmax, dtype": (lambda m, y: torch.softmax(y, 1, dtype=torch.float64), (4, 3)),
@@ -61,6 +63,7 @@ OPTIONS = {
     "addcdiv": (lambda m, y: torch.addcdiv(y, y, m.v, value=0.3), (6,)),
     "einsum, dots": (lambda m, y: torch.einsum("...i,ji->...j", y, m.square), (2, 3, 6)),
     "addmm": (lambda m, y: torch.addmm(m.v, y, m.square, beta=0.5, alpha=2), (6,)),
+    "addmv": (lambda m, y: torch.addmv(y[:, 0], y, m.v, beta=0.5, alpha=2), (6,)),
     "addmm, beta=0": (lambda m, y: torch.addmm(m.v, y, m.square, beta=0, alpha=2), (6,)),
     "baddbmm": (lambda m, y: torch.baddbmm(y, y, y.mT @ y, beta=0.5, alpha=2), (4, 3)),
     "lerp": (lambda m, y: torch.lerp(y, y.tanh(), 0.3) + torch.lerp(y, y.tanh(), m.v), (6,)),
@@ -214,7 +217,7 @@ OPTIONS = {
     "smooth": (lambda m, y: torch.logaddexp(y, y.tanh()) + torch.hypot(y, m.v), (6,)),
 }  # fmt: skip
 REFUSED = {
-    "rrelu", "prelu", "nan to num", "deviation and mean", "norm, infinite", "norm, p", "norm of matrices", "distance",
+    "rrelu", "nan to num", "deviation and mean", "norm, infinite", "norm, p", "norm of matrices", "distance",
     "float power", "floor", "remainder", "grid", "cropping", "tensordot",
     "embedding", "logit", "product with a log", "smooth",
 }  # fmt: skip
