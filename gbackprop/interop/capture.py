@@ -132,13 +132,13 @@ def captured(
 @contextmanager
 def _hints_as_given() -> Iterator[None]:
     """Let torch's transformers take it as given whether a mask is causal, as its numbers are not there yet."""
-    room: Any = torch.nn.modules.transformer
-    before = room._detect_is_causal_mask
-    room._detect_is_causal_mask = lambda mask, is_causal=None, size=None: bool(is_causal)
+    transformers: Any = torch.nn.modules.transformer
+    before = transformers._detect_is_causal_mask
+    transformers._detect_is_causal_mask = lambda mask, is_causal=None, size=None: bool(is_causal)
     try:
         yield
     finally:
-        room._detect_is_causal_mask = before
+        transformers._detect_is_causal_mask = before
 
 
 @contextmanager

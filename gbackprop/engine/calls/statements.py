@@ -68,7 +68,7 @@ class Statement:
     writes : set of str
         The memory of given arrays into which it writes.
     errors : dict
-        How errors of arithmetic are treated there, where that is told.
+        How errors of arithmetic are treated there, where that was given.
     value : ndarray, optional
         What it returns, if that is the same in each call.
     given : list of Named

@@ -19,7 +19,7 @@ def reduction(row: str) -> Reader:
 
 
 def _reduced(row: str) -> Reader:
-    """Return a reader of a ufunc's `reduce`, whose axis is 0 unless told."""
+    """Return a reader of a ufunc's `reduce`, whose axis is 0 if none is given."""
     whole = reduction(row)
 
     def read(c: StepReader, x: Value, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: bool = False) -> str:

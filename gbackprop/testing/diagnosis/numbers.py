@@ -42,10 +42,10 @@ def recognized(values: Sequence[float], sizes: Sequence[Sizes], tolerance: float
     if not np.isfinite(found).all() or not found.all() or len(set(np.sign(found))) > 1:
         return None
     sign, best = float(np.sign(found[0])), (UNNAMED, f"{found[0]:.8g}") if _same(found, tolerance) else None
-    told, columns = monomials(sizes)
+    named, columns = monomials(sizes)
     rests = abs(found) / columns
     for place in np.flatnonzero(np.ptp(rests, axis=1) <= tolerance * rests[:, 0]):
-        cost, words, rest = *told[place], rests[place, 0]
+        cost, words, rest = *named[place], rests[place, 0]
         fixed = bool(words) and not np.ptp(columns[place])  # by chance many a number is a rational times such a size
         for value, more in rationals().items() if best is None or cost < best[0] else ():
             total = cost + more + fixed * (0 if value == 1 else 0.5 if value in (0.5, 2) else 1)
@@ -54,7 +54,7 @@ def recognized(values: Sequence[float], sizes: Sequence[Sizes], tolerance: float
     if best is None:
         return None
     ones = np.flatnonzero((abs(rests - 1) <= tolerance).all(1))
-    names = [told[place][1].partition(" = ")[0] for place in ones if told[place][0] < best[0] + 0.5]
+    names = [named[place][1].partition(" = ")[0] for place in ones if named[place][0] < best[0] + 0.5]
     label = best[1].partition(" = ")[0].removeprefix("-")
     also = [name for name in names if name.removeprefix("1/").isidentifier() and name != label]
     other = f" (or {'-' * (sign < 0)}{also[0]})" if also and " = " in best[1] else ""
@@ -91,22 +91,23 @@ def product(value: float, words: str) -> str:
 def monomials(sizes: Sequence[Sizes]) -> tuple[list[tuple[float, str]], np.ndarray]:
     """Return costs and words of the powers of each size, and of products of two, and their values, a row for each."""
     names = [name for name in sizes[0] if all(each.get(name, 0) > 0 for each in sizes)]
-    told, columns, owners = [(0.0, "")], [np.ones(len(sizes))], [-1]
+    named, columns, owners = [(0.0, "")], [np.ones(len(sizes))], [-1]
     for rank, name in enumerate(name for name in names if any(each[name] != 1 for each in sizes)):
         column = np.array([each[name] for each in sizes], dtype=float)
         for power, form in POWERS.items():
             words = form.format(f"({name})" if " " in name else name)
             rare = 0.5 * name.endswith("features − 1") + 1.0 * name.endswith("features − 1)")
             rare += 0.4 * name.startswith(("Σ ", "mean of "))
-            told.append((0.9 + 0.02 * rank + 0.3 * (abs(power) != 1) + rare, words))
+            named.append((0.9 + 0.02 * rank + 0.3 * (abs(power) != 1) + rare, words))
             columns.append(column**power)
             owners.append(rank)
-    pairs = [(i, j) for i, j in combinations(range(1, len(told)), 2) if owners[i] != owners[j]]
-    both = (sorted((told[i], told[j]), key=lambda each: each[1].startswith("1/")) for i, j in pairs)
+    pairs = [(i, j) for i, j in combinations(range(1, len(named)), 2) if owners[i] != owners[j]]
+    both = (sorted((named[i], named[j]), key=lambda each: each[1].startswith("1/")) for i, j in pairs)
     products = [(one[0] + other[0] + 0.5, f"{one[1]} · {other[1]}") for one, other in both]
     fixed = [not np.ptp(column) for column in columns]  # by chance many a number is a product with such a size
     products = [(cost + 0.8 * (fixed[i] and fixed[j] and not SHAPES.isdisjoint(re.findall(r"\w+", words))), words)
                 for (cost, words), (i, j) in zip(products, pairs, strict=True)]  # fmt: skip
     values, at = np.stack(columns), np.array(pairs, dtype=int).reshape(-1, 2)
-    told = [(cost, words and f"{words} = {first:.6g}") for (cost, words), first in zip(told, values[:, 0], strict=True)]
-    return told + products, np.concatenate([values, values[at[:, 0]] * values[at[:, 1]]])
+    firsts = values[:, 0].tolist()
+    named = [(cost, words and f"{words} = {first:.6g}") for (cost, words), first in zip(named, firsts, strict=True)]
+    return named + products, np.concatenate([values, values[at[:, 0]] * values[at[:, 1]]])
