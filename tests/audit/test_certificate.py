@@ -206,6 +206,16 @@ def test_layers_that_are_not_elementwise_are_refused(subject):
         certify(subject)
 
 
+@pytest.mark.parametrize("method", ["value", "first", "second"])
+@pytest.mark.parametrize("fault", [
+    lambda x, y: y / x.size, lambda x, y: y + (x - x.max()), lambda x, y: y * (1 + (x.ndim > 3)), lambda x, y: y[::-1],
+    lambda x, y: y + (x - x.mean(0)), lambda x, y: y * x.shape[-1],
+])  # fmt: skip
+def test_a_method_that_depends_on_the_other_numbers_is_refused(method, fault):
+    with pytest.raises(TypeError, match="from itself alone"):
+        certify(planted(method, fault))
+
+
 def test_other_arguments_are_refused():
     with pytest.raises(TypeError, match="subject: expected a layer or a loss, got str"):
         certify("tanh")

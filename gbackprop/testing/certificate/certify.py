@@ -10,6 +10,7 @@ from gbackprop.base.extras import needed
 from gbackprop.calculus.layer import Layer
 from gbackprop.losses.base import Loss
 from gbackprop.testing.certificate.proofs import Certificate
+from gbackprop.testing.flat import dense
 from gbackprop.testing.probe import is_container, twin_of
 
 
@@ -52,14 +53,25 @@ def certify(subject: Layer | Loss, low: float = -50.0, high: float = 50.0, *, ul
 
 
 def is_elementwise(layer: Layer) -> bool:
-    """Return whether a layer computes each number from itself alone, whatever the features' shape."""
-    x = np.array([[-1.5, 0.25, 2.0, -0.5, 1.0, 0.75, -3.0]])
+    """Return whether a layer computes each number, and its derivatives, from itself alone, in features of any shape."""
+    x = np.array([-1.5, 0.25, 2.0, -0.5, 1.0, 0.75, -3.0])
     try:
         twin = twin_of(layer, rng=np.random.default_rng(0))
         with np.errstate(all="ignore"):
-            (y, _), (each, saved) = twin.forward(x), twin.forward(x.T)
-            twin.mjp(saved, np.ones((1, 7, 1)))
-        alone = np.array_equal(y.T, each, equal_nan=True) and twin.output_shape((2, 7)) == (2, 7)
+            each = np.concatenate([_computed(twin, x[i].reshape(1, 1)) for i in range(7)], axis=1)
+            shaped = [_computed(twin, x.reshape(shape)) for shape in ((7, 1), (1, 7), (1, 7, 1, 1))]
+        alone = all(np.allclose(one, each, 1e-12, 0, equal_nan=True) for one in shaped)
+        alone = alone and twin.output_shape((2, 7)) == (2, 7)
     except (ValueError, TypeError, IndexError, NotImplementedError):
         return False
     return alone and layer.curvature != "dense" and not is_container(layer)
+
+
+def _computed(layer: Layer, x: np.ndarray) -> np.ndarray:
+    """Return y, φ'(x) and φ''(x) of all numbers in rows; without the last of a piecewise linear layer."""
+    y, saved = layer.forward(x)
+    rows = [y, layer.mjp(saved, np.ones((1, *x.shape)))]
+    if layer.curvature != "zero":
+        second = dense(layer.residual(saved, np.ones(x.shape)))
+        rows.append(second if second.size == x.size else np.einsum("nii->ni", second))
+    return np.stack([row.ravel() for row in rows])
