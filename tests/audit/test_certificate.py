@@ -216,6 +216,14 @@ def test_a_method_that_depends_on_the_other_numbers_is_refused(method, fault):
         certify(planted(method, fault))
 
 
+@pytest.mark.parametrize("kind", [losses.MSELoss, losses.CrossEntropyLoss, losses.GaussianNLLLoss])
+@pytest.mark.parametrize("method", ["values", "gradients", "hessian_sqrt"])
+def test_a_loss_that_depends_on_the_number_of_samples_is_refused(kind, method):
+    wrong = {method: lambda self, f, target: getattr(kind, method)(self, f, target) / len(f)}
+    with pytest.raises(TypeError, match="each sample from itself alone"):
+        certify(type("Planted", (kind,), wrong)())
+
+
 def test_other_arguments_are_refused():
     with pytest.raises(TypeError, match="subject: expected a layer or a loss, got str"):
         certify("tanh")

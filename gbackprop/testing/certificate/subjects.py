@@ -84,6 +84,7 @@ def _(loss: Loss, low: float, high: float) -> Iterator[Setting]:
         varied, target = k % count, taken[k % len(taken)]
         numbers = {f"f{n}": f for n, f in enumerate(others, 1)}
         numbers |= {f"{'yv'[n // count]}{n % count + 1}": y for n, y in enumerate(_numbers(target))}
+        _check_samples(loss, count, target, [*numbers.values()])
         yield Setting(
             f"output {varied + 1} of {count}, target {target}", max(low, least, start), min(high, most, end), varied,
             numbers, count, _loss_options(loss, count), partial(_given, count, target),
@@ -124,13 +125,20 @@ def _given(count: int, target: Any, made: list[Any]) -> dict[str, Any]:
     return {"f": made[:count], "y": made[count : 2 * count] or target, "v": made[2 * count :]}
 
 
-def _loss_code(loss: Loss, count: int, label: Any, made: list[Any]) -> list[Any]:
-    """Compute ℓ, ∇ℓ and ∇²ℓ by a loss's methods, the last from its root."""
+def _check_samples(loss: Loss, count: int, label: Any, numbers: list[float]) -> None:
+    """Refuse a loss of which the methods depend on the number of samples."""
+    found = [np.hstack([*map(np.ravel, _loss_code(loss, count, label, numbers, n))]).astype(float) for n in (1, 2)]
+    if not np.allclose(*found, 1e-12, 0, equal_nan=True):
+        raise TypeError(f"{loss!r}: expected a loss whose methods compute each sample from itself alone")
+
+
+def _loss_code(loss: Loss, count: int, label: Any, made: list[Any], samples: int = 1) -> list[Any]:
+    """Compute ℓ, ∇ℓ and ∇²ℓ by a loss's methods, the last from its root, of the first of some equal samples."""
     f = array_of(made[:count])
-    target = _target(loss, f, label, made[count:])
+    f, target = (np.repeat(each, samples, 0) for each in (f, _target(loss, f, label, made[count:])))
     root = loss.hessian_sqrt(f, target)
     outer = [sum((r[0, i] * r[0, j] for r in root), 0) for i, j in itertools.product(range(count), repeat=2)]
-    return [loss.values(f, target), loss.gradients(f, target), outer]
+    return [loss.values(f, target)[:1], loss.gradients(f, target)[:1], outer]
 
 
 def _options(subject: Any) -> dict[str, Any]:
