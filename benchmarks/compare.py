@@ -27,7 +27,7 @@ GPU = ("gpu",)
 
 
 def machine() -> dict[str, str]:
-    """What the figures depend on."""
+    """Return what the figures depend on."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     cpu = next((line.split(":")[1].strip() for line in lines if "model name" in line), "unknown")
     found = {"processor": cpu, "threads": str(threads()), "python": platform.python_version()}

@@ -23,7 +23,7 @@ WARM_UP = 3
 
 
 def sections(tf32: bool) -> dict[str, Callable[[int], dict[str, Any]]]:
-    """What there is to measure, with TF32 on or off on both sides."""
+    """Return what there is to measure, with TF32 on or off on both sides."""
 
     def gpu(turns: int) -> dict[str, Any]:
         torch.backends.cuda.matmul.allow_tf32 = tf32

@@ -47,7 +47,7 @@ class Mended(Swish):
 
 
 def audit(target):
-    """What ``python -m gbackprop audit`` does, in this process."""
+    """Run ``python -m gbackprop audit`` in this process."""
     arguments = ["audit", target, "--input", "4"]
     print("$ python -m gbackprop", *arguments)
     print("exit status", main(arguments), end="\n\n")

@@ -29,7 +29,7 @@ FLOOR = 1e-3  # of the picture
 
 @dataclass(frozen=True)
 class Size:
-    """How much is taken of a problem: hidden layers (or vectors of pixels) have 1/divisor of the features."""
+    """The size of a problem: hidden layers (or vectors of pixels) have 1/divisor of the features."""
 
     divisor: int
     images: int

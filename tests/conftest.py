@@ -70,7 +70,7 @@ def apart(monkeypatch):
 
 @pytest.fixture(scope="session")
 def device(request):
-    """Where to compute: "cpu" unless --device says otherwise."""
+    """The device to compute on: "cpu" unless --device says otherwise."""
     chosen = request.config.getoption("--device")
     with installed() if chosen == "double" else nullcontext():
         yield "cpu" if chosen == "cpu" else "cuda"
@@ -144,7 +144,7 @@ def pytest_terminal_summary(terminalreporter):
 
 
 def not_run(reports):
-    """What was skipped, and which commands run it, in one line: empty if nothing was."""
+    """Return what was skipped, and which commands run it, in one line: empty if nothing was."""
     needs_torch = [report for report in reports if "could not import 'torch'" in str(report.longrepr)]
     files = len({report.nodeid for report in needs_torch})
     parts = [f"what needs torch, in files of tests: {files} (make test-torch)"] if needs_torch else []

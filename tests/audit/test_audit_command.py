@@ -42,7 +42,7 @@ def audit(*arguments):
 
 
 def shows_rows(out):
-    """Whether the rows of each finding are shown, or a line of each."""
+    """Return whether the rows of each finding are shown, or a line of each."""
     return bool(re.search("^ *method +claim +oracle", out, re.MULTILINE))
 
 

@@ -58,7 +58,7 @@ class Blind(Layer):
 
 
 class Page(HTMLParser):
-    """What a page consists of; an error if its elements do not nest."""
+    """The parts of a page; an error if its elements do not nest."""
 
     def __init__(self, text):
         super().__init__(convert_charrefs=True)

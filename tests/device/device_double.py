@@ -205,7 +205,7 @@ def checked_index(index):
 
 
 def operand(x):
-    """Whether an operator takes `x`; a host array is refused, as CuPy does."""
+    """Return whether an operator takes `x`; a host array is refused, as CuPy does."""
     if isinstance(x, np.ndarray | list | tuple):
         refuse(x)
     return isinstance(x, ndarray | np.generic | int | float | complex)

@@ -17,7 +17,7 @@ class OutOfMemoryError(MemoryError):
 
 
 class Ledger:
-    """What was asked of the device since `clear`; bytes that live there."""
+    """The calls of the device since `clear`, and the bytes that live there."""
 
     def __init__(self):
         self.lock = threading.RLock()  # collecting garbage in between gives arrays back, in this thread

@@ -72,7 +72,7 @@ def used():
 
 
 def problems(tree):
-    """What the module's code takes that CuPy does not have."""
+    """Return what the module's code takes that CuPy does not have."""
     found = []
     for path, keywords, line in uses(tree):
         module, _, name = path.rpartition(".")

@@ -67,7 +67,7 @@ def check_of(page):
 
 
 def run(page):
-    """What the check prints."""
+    """Return what the check prints."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(check_of(page)[0], {"__name__": "check"})
@@ -162,7 +162,7 @@ def lines_of(file, function):
 
 @functools.cache
 def traced(page):
-    """What the check prints, and (file, line number) of each line of the quoted functions that it runs."""
+    """Return what the check prints, and (file, line number) of each line of the quoted functions that it runs."""
     seen, before, spans = set(), sys.gettrace(), {}
     for quote in quotes_of(page):
         spans.setdefault(file_of(quote), []).append(lines_of(quote.file, quote.function))

@@ -22,7 +22,7 @@ def test_it_is_short_and_its_code_is_python():
 
 
 def run(block, names):
-    """What a block prints; `names` are those that it finds and leaves."""
+    """Return what a block prints; `names` are those that it finds and leaves."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         exec(block, names)

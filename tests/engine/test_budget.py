@@ -267,7 +267,7 @@ AVERAGED = [
 
 
 def copies(layer, shape):
-    """How many matrices of the largest size there are at the peak of KFRA's step, with the one that it is given."""
+    """Return the number of matrices of the largest size at the peak of KFRA's step, the given one among them."""
     rng, x, context = np.random.default_rng(0), batch(3, *shape)[0], Context(FORMS, Allocator())
     y, saved = layer.forward_training(x, layer.noise(x.shape, rng))
     curvature = np.ones((np.prod(y.shape[1:]),) * 2, np.float32)

@@ -30,7 +30,7 @@ DIFFERENCES = {"variance": "second_moment", "diag_hessian": "diag_ggn", "batch_d
 
 @dataclass(frozen=True)
 class Options:
-    """How a call goes about it; none of this may change a result."""
+    """The way in which a call computes; none of this may change a result."""
 
     asked: tuple[str, ...]
     dtype: str
@@ -140,7 +140,7 @@ def supported(case, names):
 
 
 def trains(problem, opt):
-    """Whether to compute in training mode: batch normalization has none."""
+    """Return whether to compute in training mode: batch normalization has none."""
     return opt.training and not any(hasattr(layer, "buffers") for _, layer in problem.network.named_layers())
 
 

@@ -57,7 +57,7 @@ def nested():
 
 
 def same(one, other):
-    """Whether two results are equal in every bit."""
+    """Return whether two results are equal in every bit."""
     assert isinstance(one, Result)
     assert repr(one.quantities) == repr(other.quantities)
     try:

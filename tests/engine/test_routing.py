@@ -91,7 +91,7 @@ def test_squares_are_moved_to_a_pool_in_a_graph_if_only_the_pool_takes_them(alwa
 
 
 class Counted:
-    """How many columns a class of layers multiplies at a time."""
+    """The number of columns that a class of layers multiplies at a time."""
 
     def __init__(self, monkeypatch, kind):
         base = next(base for base in kind.__mro__ if base in FORMS)

@@ -252,7 +252,7 @@ class Mask(layers.Layer):
 
 
 def dropped(p, features=4, seed=8, n=N):
-    """What dropout makes of ones."""
+    """Return what dropout makes of ones."""
     ones = np.ones((n, features))
     return gb.backward(layers.Dropout(p), MSE, ones, ones, rng=seed, training=True).output
 

@@ -72,7 +72,7 @@ def test_a_package_that_is_broken_inside_says_so_itself():
 
 
 class Tensor:
-    """What the checks see of a tensor."""
+    """A tensor as the checks see it."""
 
     shape, dtype = (4, 3), "torch.float64"
 

@@ -29,7 +29,7 @@ def store(path):
 
 
 def sql(path, query):
-    """What any other program reads."""
+    """Return what any other program reads."""
     connection = sqlite3.connect(path)
     try:
         return connection.execute(query).fetchall()

@@ -171,7 +171,7 @@ def start_and_kill(place, rng):
 
 
 def judge_log(log, undisturbed, kills):
-    """Whether each epoch was computed once, but for those that a kill cut short."""
+    """Assert that each epoch was computed once, but for those that a kill cut short."""
     starts = Counter((key, epoch) for key, _, what, epoch in log if what == "start")
     assert set(starts) == {(key, epoch) for key, _, what, epoch in undisturbed if what == "start"}
     # A kill cuts short at most an epoch of each of the two processes.
@@ -241,7 +241,7 @@ def test_workers_end_with_the_study_that_they_work_for(place):
 
 
 def alive(process):
-    """Whether a process is there; one that has ended and was not fetched counts as gone."""
+    """Return whether a process is there; one that has ended and was not fetched counts as gone."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

@@ -326,7 +326,7 @@ def elsewhere(folder, executor, launcher=(sys.executable,)):
 
 
 def owners(folder):
-    """How many processes computed something."""
+    """Return the number of processes that computed something."""
     import sqlite3
 
     connection = sqlite3.connect(folder / "results.sqlite")

@@ -12,7 +12,7 @@ SIZES = st.integers(1, 4)
 
 @dataclass(frozen=True)
 class Case:
-    """What a block is made of; `block` and `dense` make it in two ways."""
+    """The parts of a block; `block` and `dense` make it in two ways."""
 
     kind: str  # "plain", "grouped", "eigen", "grouped eigen"
     groups: int

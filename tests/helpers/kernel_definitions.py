@@ -65,7 +65,7 @@ def cast(dtype, *arguments):
 
 
 def written(kernel, *arguments, like):
-    """What a kernel writes over an array like `like`, in C order, in which something was before."""
+    """Return what a kernel writes over an array like `like`, in C order, in which something was before."""
     xp = array_module(like)
     out = xp.full(like.shape, 7, dtype=like.dtype)
     kernel(*arguments, out)

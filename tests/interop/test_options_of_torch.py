@@ -438,7 +438,7 @@ def test_numbers_of_the_data_may_be_detached_where_they_have_no_gradient():
 
 
 class Positions(nn.Module):
-    """What has no gradient: tables, masks, conditions, and numbers of frozen parameters."""
+    """Some things have no gradient: tables, masks, conditions, and numbers of frozen parameters."""
 
     def __init__(self):
         super().__init__()

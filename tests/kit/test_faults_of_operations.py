@@ -21,7 +21,7 @@ FIRST = {name: (name, options, shapes) for name, options, shapes in reversed(CAS
 
 
 def wrong(value, entry):
-    """What a rule gives, with one part of it too large, or not 0."""
+    """Return what a rule gives, with one part of it too large, or not 0."""
     if isinstance(value, tuple):
         return (*value[:entry], wrong(value[entry], 0), *value[entry + 1 :])
     if value.dtype.kind == "b":

@@ -154,7 +154,7 @@ def test_parts_that_are_wrong_are_named():
 
 
 def of_draws(factor, error, sizes=(5, 7)):
-    """What is said of means of draws that are a factor of N too large, with errors."""
+    """Return what is said of means of draws that are a factor of N too large, with errors."""
     trials = []
     for n in sizes:
         want = np.array([1.0, 2.0])

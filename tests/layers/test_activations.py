@@ -90,7 +90,7 @@ def test_digits_in_the_tails(layer, x, value, first, second):
 
 
 def test_selu_keeps_mean_0_and_variance_1():
-    """What its two constants are for."""
+    """Its two constants are for this."""
     x, weight = np.polynomial.hermite_e.hermegauss(200)
     y, weight = L.SELU().forward(x[:, None])[0][:, 0], weight / weight.sum()
     np.testing.assert_allclose([weight @ y, weight @ y**2], [0, 1], atol=1e-3)

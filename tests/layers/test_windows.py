@@ -43,7 +43,7 @@ def test_the_adjoint_of_pad_is_the_negative_pad(shape, seed):
 
 
 def naive_unfold(x, window, out):
-    """What each window sees, number by number; zero beyond the edge."""
+    """Return what each window sees, number by number; zero beyond the edge."""
     spatial = x.shape[1:-1]
     seen = np.zeros((x.shape[0], *out, *window.kernel, x.shape[-1]))
     for at, k in product(np.ndindex(*out), np.ndindex(*window.kernel)):

@@ -56,7 +56,7 @@ def value(quantity, *setting):
 
 
 def ratio(got, want):
-    """How many times too large an array is, by the lengths of both."""
+    """Return the factor by which an array is too large, by the lengths of both."""
     return float(np.linalg.norm(got) / np.linalg.norm(want))
 
 

@@ -50,7 +50,7 @@ def gradients(steps=4):
 
 
 def follow(make, grads, value):
-    """What a rule does to a weight of value `value` that gets the gradients `grads`, one after the other."""
+    """Return what a rule makes of a weight of value `value` that gets the gradients `grads`, one after the other."""
     net = gb.Sequential(layers.Linear(value.shape[1], value.shape[0], bias=False), rng=0, dtype="float64")
     net.parameters["0.weight"] = value
     optimizer = make(net)

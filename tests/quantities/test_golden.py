@@ -27,7 +27,7 @@ def load(file):
 
 
 def has_factors(case):
-    """Whether a case has Kronecker factors: not all layers do."""
+    """Return whether a case has Kronecker factors: not all layers do."""
     return any(name.startswith("kfac/") for name in case)
 
 

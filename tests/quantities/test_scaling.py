@@ -166,7 +166,7 @@ def test_curvlinops_ekfac_is_ours_and_has_c_once_for_empirical(loss, y):
 
 
 def cell(library, kind):
-    """What the page says of a quantity in a library."""
+    """Return what the page says of a quantity in a library."""
     entry = scaling.LIBRARIES[library]
     if kind not in entry.factors:
         return "–"

@@ -46,7 +46,7 @@ VALUES = st.recursive(
 
 
 def spelled(value):
-    """What a value is, written out: an account of its own of what counts."""
+    """Return a value written out: an account of its own of what counts."""
     if isinstance(value, np.ndarray):
         return f"{value.dtype} {value.shape} {value.tolist()}"
     if isinstance(value, frozenset):

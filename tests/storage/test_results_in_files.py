@@ -36,7 +36,7 @@ def batch(dtype="float64", n=5):
 
 
 def same(one, other):
-    """Whether two values are of one class and equal in every bit, inside too."""
+    """Return whether two values are of one class and equal in every bit, inside too."""
     if isinstance(one, Block | BlockDiagonal):
         assert type(one) is type(other)
         return all(same(getattr(one, field.name), getattr(other, field.name)) for field in fields(one))
