@@ -223,8 +223,8 @@ def bilinear(call: FunctionCall) -> str:
 PRODUCTS: dict[str, Callable[[FunctionCall], Any]] = {
     "matmul": lambda c: product(c, c.self, c.other), "mm": lambda c: product(c, c.self, c.mat2),
     "bmm": lambda c: product(c, c.self, c.mat2), "mv": lambda c: product(c, c.self, c.vec),
-    "addmm": addmm, "baddbmm": addmm, "addmv": addmm, "dot": dot, "vdot": dot, "einsum": einsum, "outer": outer, "linear": linear,
-    "bilinear": bilinear,
+    "addmm": addmm, "baddbmm": addmm, "addmv": addmm, "dot": dot, "vdot": dot, "einsum": einsum,
+    "outer": outer, "linear": linear, "bilinear": bilinear,
     **dict.fromkeys(("cdist", "_cdist_forward"), distances),
     "scaled_dot_product_attention": attention,
     "_safe_softmax": safe_softmax,

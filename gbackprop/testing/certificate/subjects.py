@@ -127,8 +127,8 @@ def _given(count: int, target: Any, made: list[Any]) -> dict[str, Any]:
 
 def _check_samples(loss: Loss, count: int, label: Any, numbers: list[float]) -> None:
     """Refuse a loss of which the methods depend on the number of samples."""
-    found = [np.hstack([*map(np.ravel, _loss_code(loss, count, label, numbers, n))]).astype(float) for n in (1, 2)]
-    if not np.allclose(*found, 1e-12, 0, equal_nan=True):
+    one, two = (np.hstack([*map(np.ravel, _loss_code(loss, count, label, numbers, n))]).astype(float) for n in (1, 2))
+    if not np.allclose(one, two, 1e-12, 0, equal_nan=True):
         raise TypeError(f"{loss!r}: expected a loss whose methods compute each sample from itself alone")
 
 
