@@ -1,5 +1,6 @@
 """Every quantity on every layer of the table, and on drawn networks, against dense Jacobians and the laws."""
 
+import inspect
 import math
 import sys
 from dataclasses import replace
@@ -399,3 +400,9 @@ def test_a_quantity_that_writes_no_finish_returns_its_only_statistic_and_no_sum_
         np.testing.assert_allclose(value, (result["batch_grad"][name] ** 2).sum(0), rtol=1e-12)
     with pytest.raises(NotImplementedError):
         gb.backward(net, losses.MSELoss(), x, x[:, :2], Two())
+
+
+@pytest.mark.parametrize("name", q.__all__)
+def test_what_a_quantity_takes_is_in_its_docstring(name):
+    each = getattr(q, name)
+    assert [argument for argument in inspect.signature(each).parameters if argument not in each.__doc__] == []
