@@ -146,6 +146,20 @@ def test_the_laws_catch_a_users_mistake(quantity, claim):
     assert claim in {row.claim for row in report.failures}
 
 
+@pytest.mark.parametrize(
+    ("own", "problem"),
+    [
+        ({}, "Own has no statistics: define `statistics`, or `needs`"),
+        ({"needs": (q.Statistic("square", GRADIENT),) * 2}, "Own has no finish, and 2 statistics"),
+        ({"statistics": lambda self: ["square"]}, "raised AttributeError: 'str' object has no attribute 'signal'"),
+    ],
+)
+def test_a_quantity_without_its_methods_is_told_so(own, problem):
+    report = check_quantity(type("Own", (q.Quantity,), {"name": "own", "scale": "…", **own})(), *PROBLEM)
+    with pytest.raises(AssertionError, match=problem):
+        report.assert_ok()
+
+
 def test_a_loss_that_cannot_be_drawn_from_fails_the_check_of_a_network():
     class Undrawn(losses.MSELoss):
         def noise(self, batch_shape, mc_samples, rng):
