@@ -85,7 +85,7 @@ def _audit(options: argparse.Namespace) -> int:
     from gbackprop.testing.audit.command import run
     from gbackprop.testing.audit.target import TargetError
 
-    with users_errors(TargetError, MissingExtraError):
+    with users_errors(TargetError, MissingExtraError, MemoryError):
         return run(options)
 
 

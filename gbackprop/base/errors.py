@@ -12,7 +12,7 @@ OURS = ("gbackprop", "scipy", "cupyx")
 
 
 class UnsupportedError(NotImplementedError, ValueError):
-    """A layer cannot give what a quantity needs; the message names both."""
+    """Something is asked for that a layer, a loss or this package cannot give; the message says what."""
 
 
 class TooLargeError(MemoryError, ValueError):

@@ -147,7 +147,7 @@ class Quantity(Constructed):
     def statistics(self) -> tuple[Statistic, ...]:
         """Return the statistics that it needs, the same at each call."""
         if not self.needs:
-            raise NotImplementedError
+            raise NotImplementedError(f"{type(self).__name__} has no statistics: define `statistics`, or `needs`")
         return self.needs
 
     def finish(self, scale: Scale, *values: Any) -> Any:
@@ -157,7 +157,7 @@ class Quantity(Constructed):
         (the residual without curved layers).
         """
         if len(values) != 1:
-            raise NotImplementedError
+            raise NotImplementedError(f"{type(self).__name__} has no finish, and {len(values)} statistics")
         return values[0]
 
     def stated(self, name: str) -> Any:

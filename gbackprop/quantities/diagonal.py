@@ -39,23 +39,7 @@ class BatchDiagGGN(Quantity):
 
 
 class Sampled(Quantity):
-    """Base class of the Monte-Carlo quantities.
-
-    Parameters
-    ----------
-    mc_samples : int
-        M, the number of pseudo-targets drawn for each sample. Quantities of equal M share the draw, and other
-        quantities do not change it.
-    targets : ndarray, shape (M, N, ...), optional
-        Pseudo-targets that replace the draw, as `loss.draw` returns them; M is then their number.
-
-    Raises
-    ------
-    TypeError
-        If `targets` is not an array.
-    ValueError
-        If `mc_samples` is not a positive integer, or contradicts `targets`.
-    """
+    """Base class of the Monte-Carlo quantities; `DiagGGNMC` says what their arguments are."""
 
     of_batch = ("targets", "signal")
     fixed = frozenset({"mc_samples", "targets", "signal"})
@@ -80,6 +64,21 @@ class DiagGGNMC(Sampled):
     """Diagonal of the GGN, Monte-Carlo estimate, shape (*p) for each parameter.
 
     Scale: diag(R Σₙ Jₙᵀ (1/M Σₘ s sᵀ) Jₙ) with E[s sᵀ] = Hₙ; its expectation is `DiagGGN`. As BackPACK's `diag_ggn_mc`.
+
+    Parameters
+    ----------
+    mc_samples : int
+        M, the number of pseudo-targets drawn for each sample. Quantities of equal M share the draw, and other
+        quantities do not change it.
+    targets : ndarray, shape (M, N, ...), optional
+        Pseudo-targets that replace the draw, as `loss.draw` returns them; M is then their number.
+
+    Raises
+    ------
+    TypeError
+        If `targets` is not an array.
+    ValueError
+        If `mc_samples` is not a positive integer, or contradicts `targets`.
 
     Source: paper, appendix A.2 (quantities of the GGN).
     """

@@ -72,9 +72,6 @@ def b_of_weight(layer: Layer, b: np.ndarray) -> np.ndarray:
     return b if len(own) == 1 else np.stack([b[np.ix_(outputs, outputs)] for outputs in own])
 
 
-
-
-
 def _bias_key(layer: Layer) -> str:
     """Return what a layer calls its bias, or a matrix's twin calls its own."""
     return f"{layer.key}_bias" if isinstance(layer, Matrix) else layer.key if isinstance(layer, Shift) else "bias"

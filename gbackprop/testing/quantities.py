@@ -229,9 +229,6 @@ def _permuted(runs: Runs, quantity: Quantity) -> Compared:
     return runs.beside(quantity, runs.together(quantity, "permuted"), want, "the order given")
 
 
-
-
-
 def _merged(runs: Runs, quantity: Quantity, reduction: str) -> Compared:
     rule = quantity.stated("merging")
     if rule is None or isinstance(rule, str):

@@ -253,9 +253,6 @@ def _by_name(found: Values) -> Values:
     return {n: dict(zip("AB", each, strict=True)) if isinstance(each, tuple) else each for n, each in found.items()}
 
 
-
-
-
 def _at_kink(layer: Layer, x: np.ndarray) -> bool:
     return _has_kink(lambda moved: layer.forward(moved)[0], x)
 

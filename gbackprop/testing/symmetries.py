@@ -149,9 +149,6 @@ def _check(claims: Claims, posed: Posed, symmetries: Sequence[Symmetry], rng: np
             claims.equal(names[id(each)], symmetry.name, _changed, noise, posed, change, each)
 
 
-
-
-
 def _changed(noise: Noise, posed: Posed, change: Change, quantity: Quantity) -> Compared:
     if reason := change.lacks(quantity):
         raise NotGivenError(reason)

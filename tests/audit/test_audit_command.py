@@ -13,6 +13,8 @@ import pytest
 from command_line import refused
 
 from gbackprop.__main__ import main
+from gbackprop.testing.audit import users
+from gbackprop.testing.cases import NETWORKS
 
 ROOT = Path(__file__).parents[2]
 MINE = Path(__file__).with_name("audited.py")
@@ -156,6 +158,17 @@ def test_a_shipped_loss_and_a_quantity(mine):
     assert f"{mine}.py, line {line_of('class Doubled')}, in Doubled" in out
 
 
+def test_a_quantity_is_judged_on_the_networks_that_can_have_it(monkeypatch):
+    monkeypatch.setattr(users, "NETWORKS", (NETWORKS[0], NETWORKS[-1]))  # the last with NLLLoss, which has no draws
+    status, out = audit("gbackprop.quantities:KFAC")
+    assert (status, out.count("KFAC(mc_samples=1) of ")) == (0, 1)
+    assert ", 0 fail" in out
+    monkeypatch.setattr(users, "NETWORKS", NETWORKS[-1:])
+    status, out = audit("gbackprop.quantities:KFAC")
+    assert status == 1
+    assert "NLLLoss('mean') has no Monte-Carlo draws" in out
+
+
 def test_an_audit_that_judges_nothing_fails(mine):
     status, out = audit(f"{mine}:network", "--input", "4", "--loss", f"{mine}:Undrawn")
     assert status == 1
@@ -231,6 +244,9 @@ def test_input_is_needed_and_needs_a_target(mine, capsys):
     assert refused(capsys, "audit", f"{mine}:Cube", "--device", "cuda").startswith("--device goes with --symmetries")
     refusal = refused(capsys, "audit", "--symmetries", f"{mine}:Half", "--input", "3")
     assert refusal.startswith(f"{mine}:Half: --symmetries takes a network or layer, got ")
+    on = refused(capsys, "audit", "--symmetries", f"{mine}:network", "--input", "4", "--device", "tpu")
+    assert on.startswith("device: expected 'cpu', 'cuda'")
+    assert refused(capsys, "audit", f"{mine}:Cube", "--input", "9999999999999999").startswith("Unable to allocate")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Every quantity on every layer of the table, and on drawn networks, against dense Jacobians and the laws."""
 
+import inspect
 import math
 import sys
 from dataclasses import replace
@@ -143,6 +144,20 @@ def test_the_laws_catch_a_users_mistake(quantity, claim):
     report = check_quantity(quantity, *PROBLEM)
     assert {row.method for row in report.failures} == {type(quantity).__name__}
     assert claim in {row.claim for row in report.failures}
+
+
+@pytest.mark.parametrize(
+    ("own", "problem"),
+    [
+        ({}, "Own has no statistics: define `statistics`, or `needs`"),
+        ({"needs": (q.Statistic("square", GRADIENT),) * 2}, "Own has no finish, and 2 statistics"),
+        ({"statistics": lambda self: ["square"]}, "raised AttributeError: 'str' object has no attribute 'signal'"),
+    ],
+)
+def test_a_quantity_without_its_methods_is_told_so(own, problem):
+    report = check_quantity(type("Own", (q.Quantity,), {"name": "own", "scale": "…", **own})(), *PROBLEM)
+    with pytest.raises(AssertionError, match=problem):
+        report.assert_ok()
 
 
 def test_a_loss_that_cannot_be_drawn_from_fails_the_check_of_a_network():
@@ -399,3 +414,9 @@ def test_a_quantity_that_writes_no_finish_returns_its_only_statistic_and_no_sum_
         np.testing.assert_allclose(value, (result["batch_grad"][name] ** 2).sum(0), rtol=1e-12)
     with pytest.raises(NotImplementedError):
         gb.backward(net, losses.MSELoss(), x, x[:, :2], Two())
+
+
+@pytest.mark.parametrize("name", q.__all__)
+def test_what_a_quantity_takes_is_in_its_docstring(name):
+    each = getattr(q, name)
+    assert [argument for argument in inspect.signature(each).parameters if argument not in each.__doc__] == []

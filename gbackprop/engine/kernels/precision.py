@@ -20,10 +20,10 @@ def tf32() -> AbstractContextManager:
         with gb.tf32():
             result = gb.backward(net, loss, x, y, quantity)
 
-    This is less accurate, and meant to be faster: one rounding is up to 2⁻¹¹ of a factor, 4.9e-4. The effect on results
-    has not been measured. Without it products are in float32, unless CuPy's own variable ``CUPY_TF32=1`` is set. The
-    setting belongs to CuPy and to the process: meanwhile it applies to calls in other threads, too. It changes nothing
-    on the host, nothing in float64, and neither sums nor elementwise steps.
+    This is less accurate, and meant to be faster: one rounding is up to 2⁻¹¹ of a factor, 4.9e-4; docs/gpu.md has what
+    that did to results of one network. Without it products are in float32, unless CuPy's own variable ``CUPY_TF32=1``
+    is set. The setting belongs to CuPy and to the process: meanwhile it applies to calls in other threads, too. It
+    changes nothing on the host, nothing in float64, and neither sums nor elementwise steps.
 
     Raises
     ------

@@ -191,9 +191,6 @@ def _head(program: Any) -> str:
     return "\n".join(lines).replace('"""', "'''").replace("\\", "\\\\")
 
 
-
-
-
 def _title(program: Any, section: Section | None, needed_by: list[str]) -> str:
     """Return the comment above the statements of a section."""
     plan, section = program.plan, section or Section("constants")

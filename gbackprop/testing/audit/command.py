@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from gbackprop.array import check_device
 from gbackprop.base.files import OutputError, check_output, written
 from gbackprop.calculus.layer import Layer, Shape
 from gbackprop.losses.base import Loss
@@ -99,6 +100,10 @@ def _check_options(options: argparse.Namespace) -> None:
         raise TargetError(f"{given} with a target, as in: audit my_layers:Swish --input 4")
     if options.device != "cpu" and not options.symmetries:
         raise TargetError(f"--device goes with --symmetries, got --device {options.device}")
+    try:
+        check_device(options.device)
+    except (RuntimeError, ValueError) as error:
+        raise TargetError(str(error)) from error
     if options.html is not None:
         try:
             check_output(options.html)

@@ -161,9 +161,6 @@ def _of_statistic(k: int, change: Callable[[np.ndarray], np.ndarray], sound: Met
     return lambda scale, *shares: sound(scale, *shares[:k], change(shares[k]), *shares[k + 1 :])
 
 
-
-
-
 def wrapped(method: str, wrapper: Wrapper | None = None) -> Change:
     """Return an edit of arguments: a method of their subject is wrapped, or put in the place of itself."""
     wrapper = wrapper or (lambda sound, owner, name: lambda *given, **named: sound(*given, **named))

@@ -138,7 +138,10 @@ def with_option(name: str, value: Any, subject: Any) -> Any:
 
 def _of_statistics(quantity: Quantity) -> Iterator[tuple[float, str, Callable[[Any], Any]]]:
     """Yield changes of a copy of a quantity: one of its statistics is of other columns, or by another reduction."""
-    for i, each in enumerate(quantity.statistics()):
+    needs: list[tuple[int, Statistic]] = []
+    with suppress(Exception):  # a claim says what it raises
+        needs += [(i, each) for i, each in enumerate(quantity.statistics()) if isinstance(each, Statistic)]
+    for i, each in needs:
         kinds = [each.reduction, *REDUCTIONS.values()] if each.reduction.formula is not None else []
         for signal, kind, mean in product((each.signal, *SIGNALS), kinds, (each.mean, not each.mean)):
             changes = [signal != each.signal, kind != each.reduction, mean != each.mean]
