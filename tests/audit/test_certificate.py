@@ -234,6 +234,13 @@ def test_other_arguments_are_refused():
             certify(layers.Tanh(), ulps=ulps)
 
 
+@pytest.mark.parametrize("formulas", [Elementwise.formulas, {"mjp": "(1 − y²) g"}])
+def test_a_layer_that_states_no_function_of_its_own_is_refused(formulas):
+    kind = type("Own", (layers.Tanh,), {"formulas": formulas})
+    with pytest.raises(ValueError, match=r"Own\(\): expected its function in formulas\['forward'\], got none"):
+        certify(kind())
+
+
 @pytest.mark.parametrize("ulps", [0.5, 1])
 def test_what_is_exact_is_certified_to_less_than_an_ulp(ulps):
     assert "certified" in str(certify(layers.ReLU(), ulps=ulps)).splitlines()[0]
