@@ -185,6 +185,9 @@ def _others(
         except ValueError as error:
             words = str(error).removeprefix("example: the module cannot compute it: ")
             raise UnsupportedError(f"the module cannot compute {len(several[0])} samples: {words}") from error
+        if not outputs[-1].ndim:
+            words = "got a single number for each sample alone (give squeeze an axis)"
+            raise UnsupportedError(f"output: expected the samples along axis 0, {words}")
         found.append((torch.cat(tuple(several)), torch.cat(outputs)))
     return found
 
