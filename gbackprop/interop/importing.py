@@ -54,6 +54,7 @@ def imported(module: Any, example: Any, output: Any = None) -> Container:
 def _imported(module: torch.nn.Module, example: Any, output: Any) -> Container:
     """Return the network that is a module, whose forward may change its buffers."""
     x, dtype, inputs = _batch(example, _dtype(module))
+    _check_memory(module)
     dtypes = {key: torch.as_tensor(each).dtype for key, each in items_of(example)}
     integers = {key: each for key, each in dtypes.items() if not each.is_floating_point}
     chosen = _chosen(module, output, inputs, integers)
@@ -107,6 +108,18 @@ def _dtype(module: torch.nn.Module) -> str | None:
         got = f"{' and '.join(sorted(kinds))} on {' and '.join(sorted(devices))}"
         raise at("", module, f"expected parameters of float32 or float64 on cpu, got {got}")
     return kinds.pop() if kinds else None
+
+
+def _check_memory(module: torch.nn.Module) -> None:
+    """Check that no two parameters are in the same memory, where a step of torch's changes both by both gradients."""
+    known: dict[int, list[tuple[str, np.ndarray]]] = {}
+    for name, value in module.named_parameters():
+        array, others = value.detach().numpy(), known.setdefault(value.untyped_storage().data_ptr(), [])
+        for other, each in others:
+            if np.shares_memory(each, array):
+                words = f"got {other} and {name} in the same (make them one, or clone one)"
+                raise at("", module, f"expected parameters in memory of their own, {words}")
+        others.append((name, array))
 
 
 def _batch(example: Any, dtype: str | None) -> tuple[torch.Tensor, str, Inputs | None]:

@@ -436,6 +436,24 @@ def test_a_hook_of_a_parameter_is_refused(register):
         from_torch(module, torch.randn(3, 4))
 
 
+@pytest.mark.parametrize("part", [lambda w: w.t(), lambda w: w[1:, 1:]])
+def test_parameters_in_the_same_memory_are_refused(part):
+    """A step of torch's changes both by both gradients."""
+    module = nn.Sequential(nn.Linear(4, 3), nn.Identity())
+    weight = part(module[0].weight.data)
+    module[1] = nn.Linear(3, len(weight), bias=False)
+    module[1].weight = nn.Parameter(weight)
+    with pytest.raises(gb.UnsupportedError, match=r"got 0.weight and 1.weight in the same \(make them one, or clone"):
+        from_torch(module, torch.randn(3, 4))
+
+
+def test_parameters_beside_each_other_in_memory_are_two():
+    module, both = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)), torch.randn(2, 4)
+    module[0].weight, module[1].weight = nn.Parameter(both[:, :2]), nn.Parameter(both[:, 2:])
+    x = torch.randn(3, 2)
+    np.testing.assert_allclose(from_torch(module, x)(x.numpy()), module(x).detach(), rtol=1e-5, atol=1e-6)
+
+
 def test_a_gradient_that_a_hook_of_a_module_changes_is_refused():
     module = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
     module[1].register_full_backward_hook(lambda part, before, after: (2 * before[0],))
