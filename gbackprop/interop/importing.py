@@ -75,7 +75,8 @@ def _imported(module: torch.nn.Module, example: Any, output: Any) -> Container:
         except Exception:  # of what cannot be copied, as a tensor that was computed
             copied = module
         chosen = _chosen(copied, output, inputs, integers)
-        network.evaluation_only = fixed or unlike_in_training(copied, chosen, x, names[2])
+        buffers = names[1].buffers.values()
+        network.evaluation_only = fixed or unlike_in_training(copied, chosen, x, names[2], buffers)
     return network
 
 
