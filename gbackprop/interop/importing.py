@@ -55,7 +55,7 @@ def _imported(module: torch.nn.Module, example: Any, output: Any) -> Container:
     """Return the network that is a module, whose forward may change its buffers."""
     x, dtype, inputs = _batch(example, _dtype(module))
     _check_memory(module)
-    dtypes = {key: torch.as_tensor(each).dtype for key, each in items_of(example)}
+    dtypes = {key: _batch(each, dtype)[0].dtype for key, each in items_of(example)}
     integers = {key: each for key, each in dtypes.items() if not each.is_floating_point}
     chosen = _chosen(module, output, inputs, integers)
     theirs = [_output(module, chosen, x)]
@@ -137,7 +137,7 @@ def _batch(example: Any, dtype: str | None) -> tuple[torch.Tensor, str, Inputs |
     if not isinstance(example, torch.Tensor | np.ndarray) or example.ndim < 1 or len(example) < 1:
         got = getattr(example, "shape", type(example).__name__)
         raise TypeError(f"example: expected an array or a tensor of at least one sample, got {got}")
-    x = torch.as_tensor(example).detach().cpu()
+    x = torch.as_tensor(example.copy() if isinstance(example, np.ndarray) else example).detach().cpu()
     if dtype is None:
         dtype = "float64" if x.dtype == torch.float64 else "float32"
     return (x.to(getattr(torch, dtype)) if x.is_floating_point() else x).clone(), dtype, None
