@@ -29,6 +29,13 @@ def _copy(x: torch.Tensor, src: torch.Tensor, non_blocking: bool = False) -> tor
     return src.to(x.dtype).expand(x.shape)
 
 
+def _cosine(x1: torch.Tensor, x2: torch.Tensor, dim: int = 1, eps: float = 1e-8) -> torch.Tensor:
+    """Return torch's cosine similarity, with its derivative where a norm is below eps, which torch does not have."""
+    both = torch.broadcast_tensors(x1, x2)
+    one, other = (x / x.norm(dim=dim, keepdim=True).clamp_min(eps) for x in both)
+    return (one * other).sum(dim)
+
+
 @dataclass
 class Capture:
     """The calls of a module in the order of computation, and what they take."""
@@ -52,7 +59,8 @@ class Capture:
             for node in self.graph.nodes:
                 if node.op == "call_function" and (only is None or node in only):
                     own = {torch.ops.gbackprop.whole.default: calls, torch.ops.gbackprop.columns.default: columns,
-                           torch.ops.aten.copy.default: _copy}  # fmt: skip
+                           torch.ops.aten.copy.default: _copy,
+                           torch.ops.aten.cosine_similarity.default: _cosine}  # fmt: skip
                     function = own.get(node.target, node.target)
                     args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
                     values[node] = function(*args, **kwargs)

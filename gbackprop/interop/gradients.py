@@ -102,7 +102,7 @@ def _compare(module: torch.nn.Module, theirs: Gradients, found: Gradients, noise
     if wrong:
         words = f"{', '.join(wrong[:3])}{f' and {len(wrong) - 3} more' if len(wrong) > 3 else ''}"
         raise at("", module, f"expected the gradients of the functions that it calls, got others of {words} "
-                 "(a torch.autograd.Function, or a hook)")  # fmt: skip
+                 "(a torch.autograd.Function, a hook, or cosine_similarity of a norm below its eps)")  # fmt: skip
 
 
 def _gradients(output: torch.Tensor, leaves: Gradients) -> list[Gradients]:

@@ -54,7 +54,8 @@ def imported(module: Any, example: Any, output: Any = None) -> Container:
 def _imported(module: torch.nn.Module, example: Any, output: Any) -> Container:
     """Return the network that is a module, whose forward may change its buffers."""
     x, dtype, inputs = _batch(example, _dtype(module))
-    dtypes = {key: torch.as_tensor(each).dtype for key, each in items_of(example)}
+    _check_memory(module)
+    dtypes = {key: _batch(each, dtype)[0].dtype for key, each in items_of(example)}
     integers = {key: each for key, each in dtypes.items() if not each.is_floating_point}
     chosen = _chosen(module, output, inputs, integers)
     theirs = [_output(module, chosen, x)]
@@ -74,7 +75,8 @@ def _imported(module: torch.nn.Module, example: Any, output: Any) -> Container:
         except Exception:  # of what cannot be copied, as a tensor that was computed
             copied = module
         chosen = _chosen(copied, output, inputs, integers)
-        network.evaluation_only = fixed or unlike_in_training(copied, chosen, x, names[2])
+        buffers = names[1].buffers.values()
+        network.evaluation_only = fixed or unlike_in_training(copied, chosen, x, names[2], buffers)
     return network
 
 
@@ -109,6 +111,18 @@ def _dtype(module: torch.nn.Module) -> str | None:
     return kinds.pop() if kinds else None
 
 
+def _check_memory(module: torch.nn.Module) -> None:
+    """Check that no two parameters are in the same memory, where a step of torch's changes both by both gradients."""
+    known: dict[int, list[tuple[str, np.ndarray]]] = {}
+    for name, value in module.named_parameters():
+        array, others = value.detach().numpy(), known.setdefault(value.untyped_storage().data_ptr(), [])
+        for other, each in others:
+            if np.shares_memory(each, array):
+                words = f"got {other} and {name} in the same (make them one, or clone one)"
+                raise at("", module, f"expected parameters in memory of their own, {words}")
+        others.append((name, array))
+
+
 def _batch(example: Any, dtype: str | None) -> tuple[torch.Tensor, str, Inputs | None]:
     """Return the example as a tensor, the network's dtype, and several inputs; floats are in it, None is for theirs."""
     if isinstance(example, tuple | Mapping):
@@ -123,7 +137,7 @@ def _batch(example: Any, dtype: str | None) -> tuple[torch.Tensor, str, Inputs |
     if not isinstance(example, torch.Tensor | np.ndarray) or example.ndim < 1 or len(example) < 1:
         got = getattr(example, "shape", type(example).__name__)
         raise TypeError(f"example: expected an array or a tensor of at least one sample, got {got}")
-    x = torch.as_tensor(example).detach().cpu()
+    x = torch.as_tensor(example.copy() if isinstance(example, np.ndarray) else example).detach().cpu()
     if dtype is None:
         dtype = "float64" if x.dtype == torch.float64 else "float32"
     return (x.to(getattr(torch, dtype)) if x.is_floating_point() else x).clone(), dtype, None
@@ -185,6 +199,9 @@ def _others(
         except ValueError as error:
             words = str(error).removeprefix("example: the module cannot compute it: ")
             raise UnsupportedError(f"the module cannot compute {len(several[0])} samples: {words}") from error
+        if not outputs[-1].ndim:
+            words = "got a single number for each sample alone (give squeeze an axis)"
+            raise UnsupportedError(f"output: expected the samples along axis 0, {words}")
         found.append((torch.cat(tuple(several)), torch.cat(outputs)))
     return found
 

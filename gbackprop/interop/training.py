@@ -6,7 +6,7 @@ import inspect
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,17 +22,22 @@ from gbackprop.interop.wholes import WholeModule
 
 
 def unlike_in_training(
-    module: torch.nn.Module, chosen: Callable[..., Any], x: torch.Tensor, wholes: Mapping[str, WholeModule]
+    module: torch.nn.Module,
+    chosen: Callable[..., Any],
+    x: torch.Tensor,
+    wholes: Mapping[str, WholeModule],
+    buffers: Collection[str],
 ) -> str:
     """Return what a module, which it may change, does in training mode beside dropout and batch norms, or "".
 
     Both of these are put into evaluation mode where they are functions or layers of the network; what is left has to
-    draw no random numbers, and to give the same output.
+    draw no random numbers, to change none of the `buffers` that are constants, and to give the same output.
     """
     paths = {id(part): path for path, part in module.named_modules()}
     of_evaluation, of_training = Still(False, paths, wholes), Still(True, paths, wholes)
     with evaluating(module):
         before = of_evaluation.output(module, chosen, x)
+    kept = {name: value.clone() for name, value in module.named_buffers() if name in buffers}
     with evaluating(module):  # it gets the modes that it had
         try:
             module.train()
@@ -46,6 +51,10 @@ def unlike_in_training(
             return str(at(where, module.get_submodule(where), f"{words} in {mode} mode alone, which is not taken"))
     if left is not None:
         return str(at(left, module.get_submodule(left), "is left in evaluation mode by the module's own train()"))
+    now = dict(module.named_buffers())
+    for path, _, name in (buffer.rpartition(".") for buffer, value in kept.items() if not value.equal(now[buffer])):
+        words = f"changes its buffer {name} in training mode, which is not taken"
+        return str(at(path, module.get_submodule(path), words))
     difference = unlike(after.numpy(), before.numpy(), 1e-5, "its output in evaluation mode")
     return f"in training mode the module computes something else: {difference}" if difference else ""
 

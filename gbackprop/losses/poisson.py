@@ -10,6 +10,7 @@ from scipy import special
 
 from gbackprop.array import Array, RecordedArray, array_module, asnumpy, bounds, like
 from gbackprop.base.checks import number
+from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Shape
 from gbackprop.losses.elementwise import ElementwiseLoss
 from gbackprop.losses.huber import UNDRAWN
@@ -115,7 +116,7 @@ class PoissonNLLLoss(ElementwiseLoss):
         most = LARGEST_LOGARITHM[output.dtype.name]
         if not isinstance(output, RecordedArray) and logarithms.max() > most:
             words = f"expected logarithms of rates up to {most:.0f} in {output.dtype}, got {logarithms.max():.4g}"
-            raise ValueError(f"output of {self!r}, of which counts are drawn: {words}")
+            raise UnsupportedError(f"output of {self!r}, of which counts are drawn: {words}")
         rate = np.exp(logarithms)
         few = np.minimum(rate, LARGEST_RATE)
         more = np.ceil(special.pdtrik(below, few))

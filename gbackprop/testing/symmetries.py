@@ -18,6 +18,7 @@ from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
 from gbackprop.network.container import Container
 from gbackprop.quantities import KFAC, Quantity
+from gbackprop.quantities.diagonal import Sampled
 from gbackprop.testing.claims import Claims, Compared, FoundError, NotGivenError, largest_of, not_given
 from gbackprop.testing.probe import one_batch
 from gbackprop.testing.report import Report
@@ -129,7 +130,10 @@ def _try(posed: Posed, quantity: Quantity) -> bool:
     widest = max(prod(leaf.output_shape) for leaf in posed.leaves)
     if widest > FEATURES and (AVERAGE in signals or (RESIDUAL in signals and curved)):
         raise TooLargeError(f"a layer has {widest} features, and columns of more than {FEATURES} are not formed here")
-    return bool(replace(posed.taken(np.arange(min(len(posed.x), 2))), asked=(quantity,)).result)
+    found = replace(posed.taken(np.arange(min(len(posed.x), 2))), asked=(quantity,)).result
+    if posed.targets is None and isinstance(quantity, Sampled):
+        raise UnsupportedError("of some samples no pseudo-targets can be drawn")
+    return bool(found)
 
 
 def _check(claims: Claims, posed: Posed, symmetries: Sequence[Symmetry], rng: np.random.Generator, both: bool) -> None:

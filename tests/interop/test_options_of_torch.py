@@ -383,19 +383,33 @@ def hooked(m, y):
         (assigned_data, "got numbers that are assigned to .data"),
         (of_the_weight, "detach: expected a function with the gradient of what it computes, got one that is cut off"),
         (lambda m, y: y + torch.relu(y - 50).data, "detach: expected a function with the gradient"),
-        (scaled, r"got others of scale, its input \(a torch.autograd.Function, or a hook\)"),
-        (written, r"got others of scale, its input \(a torch.autograd.Function, or a hook\)"),
+        (scaled, r"got others of scale, its input \(a torch.autograd.Function, a hook, or"),
+        (written, r"got others of scale, its input \(a torch.autograd.Function, a hook, or"),
         (lambda m, y: rounded(y), "expected the gradients of the functions that it calls, got others of scale"),
         (lambda m, y: bounded(y), "expected the gradients of the functions that it calls, got others of scale"),
         (lambda m, y: bounding(y), "expected the gradients of the functions that it calls, got others of scale"),
         (hooked, "expected the gradients of the functions that it calls, got others of scale"),
         (clipped, "expected the gradients of the functions that it calls, got others of scale"),
+        (lambda m, y: F.cosine_similarity(y, y + 1, 1, 9.0), "got others of scale, its input .* below its eps"),
     ],
 )
 def test_gradients_that_are_not_those_of_the_functions_are_refused(function, words):
     module = Own(lambda m, x: function(m, m.scale * x), {"scale": torch.rand(4)})
     with pytest.raises(gb.UnsupportedError, match=words):
         from_torch(module, torch.randn(3, 4))
+
+
+def test_the_cosine_of_short_vectors_has_the_derivative_of_its_value():
+    """torch has the value x·w / (ε ‖w‖) below ε, and the derivative as if ε were a constant times ‖x‖."""
+    w, x = 2 - 4 * torch.eye(3, 4, dtype=torch.float64), 5 + torch.rand(2, 4, dtype=torch.float64)
+    cosine = lambda m, x: F.cosine_similarity((m.scale * x)[:, None], w, -1, 1.0)  # noqa: E731
+    module = Own(cosine, {"scale": torch.ones(4, dtype=torch.float64)})
+    network, short = from_torch(module, x), (x / 1000).numpy()
+    np.testing.assert_allclose(network(short), module(x / 1000).detach(), rtol=1e-12)
+    y = np.zeros((2, 3))
+    found = gb.backward(network, losses.MSELoss("sum"), short, y).gradient["scale"]
+    unit = (w / w.norm(dim=1, keepdim=True)).numpy()
+    np.testing.assert_allclose(found, 2 * np.einsum("ni,oi,no->i", short, unit, short @ unit.T), rtol=1e-12)
 
 
 class LogOfExp(torch.autograd.Function):
@@ -423,6 +437,24 @@ def test_a_hook_of_a_parameter_is_refused(register):
     getattr(module[0].weight, register)(lambda g: g * torch.tensor([0.0, 1, 0])[:, None])
     with pytest.raises(gb.UnsupportedError, match=r"expected parameters without hooks, got 0.weight with one"):
         from_torch(module, torch.randn(3, 4))
+
+
+@pytest.mark.parametrize("part", [lambda w: w.t(), lambda w: w[1:, 1:]])
+def test_parameters_in_the_same_memory_are_refused(part):
+    """A step of torch's changes both by both gradients."""
+    module = nn.Sequential(nn.Linear(4, 3), nn.Identity())
+    weight = part(module[0].weight.data)
+    module[1] = nn.Linear(3, len(weight), bias=False)
+    module[1].weight = nn.Parameter(weight)
+    with pytest.raises(gb.UnsupportedError, match=r"got 0.weight and 1.weight in the same \(make them one, or clone"):
+        from_torch(module, torch.randn(3, 4))
+
+
+def test_parameters_beside_each_other_in_memory_are_two():
+    module, both = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)), torch.randn(2, 4)
+    module[0].weight, module[1].weight = nn.Parameter(both[:, :2]), nn.Parameter(both[:, 2:])
+    x = torch.randn(3, 2)
+    np.testing.assert_allclose(from_torch(module, x)(x.numpy()), module(x).detach(), rtol=1e-5, atol=1e-6)
 
 
 def test_a_gradient_that_a_hook_of_a_module_changes_is_refused():

@@ -74,6 +74,7 @@ REFUSED = {
     "fixed batch": (lambda y, x: y.view(3, 2, -1), FOR_ONE),
     "fixed batch that fits": (lambda y, x: y.view(2, -1)[:, :4].view(2, -1), f"view: {PLACES}"),
     "squeezed batch": (lambda y, x: y.unsqueeze(1).squeeze(), "for each sample alone, but none for 3"),
+    "squeezed to numbers": (lambda y, x: y[:, :1].squeeze(), "got a single number for each sample alone"),
     "mean": (lambda y, x: y - y.mean(0), f"mean: {PLACES}"),
     "length": (lambda y, x: y / len(x), f"div: {NUMBERS}"),
     "tensor": (lambda y, x: y / torch.tensor(x.size(0)), f"div: {NUMBERS}"),

@@ -270,6 +270,18 @@ def test_dropout_drops_in_training():
     assert kept == [0.4, 0.3]
 
 
+@pytest.mark.filterwarnings("error:The given NumPy array is not writable")
+@pytest.mark.parametrize("change", [
+    lambda x: x[::-1], lambda x: x[:, ::-1], lambda x: np.broadcast_to(x[:1], x.shape),
+])  # fmt: skip
+def test_the_example_may_be_an_array_in_any_memory(change):
+    """torch takes no axis in reverse, and warns of arrays that are read-only."""
+    module, x = nn.Linear(4, 2), change(np.arange(12, dtype="float32").reshape(3, 4))
+    expected = module(torch.tensor(x.tolist())).detach()
+    for given in (x, (x,), {"input": x}):
+        np.testing.assert_allclose(from_torch(module, given)(given), expected, rtol=1e-5, atol=1e-6)
+
+
 def test_the_example_may_be_an_array_of_another_dtype():
     module, x = case("gate")
     assert from_torch(module, x.numpy().astype("float64")).parameters["gate.bias"].dtype == "float32"

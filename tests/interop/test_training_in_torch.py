@@ -12,6 +12,7 @@ from gbackprop.interop import from_torch, to_torch
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
+from torch.nn.utils import parametrizations  # noqa: E402
 from torch_sequences import Doing  # noqa: E402
 
 
@@ -116,6 +117,8 @@ APART = {
     "frozen layer": (lambda: Frozen(nn.BatchNorm1d(5), Doing(lambda m, x: x * x)),
                      "module 0, BatchNorm1d: is left in evaluation mode by the module's own train()"),
     "targets": (Refusing, "the module raises an error: targets are needed"),
+    "power iteration": (lambda: nn.Sequential(parametrizations.spectral_norm(nn.Linear(4, 4), n_power_iterations=50)),
+                        "_SpectralNorm: changes its buffer _u in training mode, which is not taken"),
 }  # fmt: skip
 
 

@@ -233,6 +233,18 @@ def test_no_alarm_where_all_is_0_but_for_rounding(dtype):
     assert "Variance" not in judged
 
 
+@pytest.mark.parametrize(("dtype", "x"), [("float32", [33, 34, 35]), ("float32", [1, 2, 33]), ("float64", [80, 1, 2])])
+def test_no_alarm_where_no_counts_are_drawn(dtype, x):
+    """Rates are so large that rounding hides single counts, of all samples or of one."""
+    network = gb.Sequential(layers.Linear(1, 1), rng=0, dtype=dtype)
+    network.parameters["0.weight"], network.parameters["0.bias"] = np.ones((1, 1)), np.zeros(1)
+    report = check_symmetries(network, losses.PoissonNLLLoss(), np.array(x, dtype)[:, None], np.ones((3, 1)))
+    report.assert_ok()
+    judged = {row.method for row in report.rows if row.verdict == "ok"}
+    assert judged >= {"backward", "BatchGrad", "DiagGGN", "DiagHessian"}
+    assert not judged & {"DiagGGNMC", "KFAC"}
+
+
 class Floor(layers.Elementwise):
     """⌊8 x⌋ / 8, which by chance is twice as large for twice the input at some samples."""
 

@@ -134,8 +134,9 @@ EXHIBITS = [
         text="""
 The norm of Σₜ gₜ uₜᵀ needs no matrix: it is Σₜₛ (gₜ·gₛ) (uₜ·uₛ). With groups there is such a sum for each group,
 with its own g and its own u. The sums over all groups, multiplied, are the norm of one large matrix, whose blocks
-off the diagonal are no parameters. Planted here in
-groups of linear maps; the formula is a guess at the cause.
+off the diagonal are no parameters: never too small. The norms of BackPACK's 1, 2 and 3-dimensional convolutions are
+these to 10⁻¹⁵, 1.2 to 16 times too large with 2, 3 and 4 groups, and with one of each channel. Planted here in groups
+of linear maps.
 """,
         faulty=lambda: GroupedTogether(2, 3, 2),
         right=lambda: Grouped(2, 3, 2),
