@@ -270,7 +270,7 @@ def test_names_are_paths():
 
 
 def test_results_of_a_number_are_arrays(tmp_path):
-    function, rng = lambda p, x: np.tanh(p["s"] * x) @ p["w"], np.random.default_rng(0)  # noqa: E731
+    function, rng = lambda p, x: np.tanh(p["s"] * x) @ p["w"], np.random.default_rng(0)
     (x, y), loss = rng.standard_normal((2, 4, 3)), losses.MSELoss()
     network = gb.trace(function, {"s": 1.5, "w": np.eye(3)}, x)
     asked = q.SecondMoment(), q.Variance(), q.DiagGGN(), q.DiagHessian()
