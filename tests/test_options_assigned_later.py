@@ -292,6 +292,15 @@ def test_an_option_that_is_true_or_false_is_nothing_else(kind, name):
     kind(**{**given, name: np.bool_(given[name])})
 
 
+def test_losses_and_operators_take_the_booleans_of_numpy():
+    yes, x = np.bool_(True), np.ones((2, 3))
+    assert repr(losses.PoissonNLLLoss(full=yes, log_input=yes)) == repr(losses.PoissonNLLLoss(full=True))
+    assert repr(losses.GaussianNLLLoss(full=yes)) == repr(losses.GaussianNLLLoss(full=True))
+    network = gb.Sequential(layers.Linear(3, 2), rng=0, dtype="float64")
+    found = [gb.operators.GGN(network, losses.MSELoss(), (x, x[:, :2].copy()), blocks=each) for each in (yes, True)]
+    np.testing.assert_array_equal(found[0].to_dense(), found[1].to_dense())
+
+
 def kronecker_error():
     return quantities.KroneckerError(quantities.KFAC())
 

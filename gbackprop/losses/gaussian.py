@@ -6,11 +6,10 @@ from math import log, pi
 from typing import Literal
 
 from gbackprop.array import Array, array_module, bounds
-from gbackprop.base.checks import number
+from gbackprop.base.checks import check_flag, number
 from gbackprop.calculus.layer import Shape
 from gbackprop.losses.elementwise import ElementwiseLoss
 from gbackprop.losses.huber import UNDRAWN
-from gbackprop.losses.poisson import flag
 
 
 class GaussianNLLLoss(ElementwiseLoss):
@@ -45,8 +44,8 @@ class GaussianNLLLoss(ElementwiseLoss):
         self, reduction: Literal["mean", "sum"] = "mean", *, full: bool = False, eps: float = 1e-6
     ) -> None:
         super().__init__(reduction)
-        flag("GaussianNLLLoss, full", full)
-        self.full, self.eps = full, number("GaussianNLLLoss, eps", eps, above=0)
+        self.full = check_flag("GaussianNLLLoss, full", full)
+        self.eps = number("GaussianNLLLoss, eps", eps, above=0)
 
     def describe(self) -> list[str]:
         return ["full=True"] * self.full + [f"eps={self.eps}"] * (self.eps != 1e-6)

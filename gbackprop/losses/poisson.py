@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from math import inf, pi
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from scipy import special
 
 from gbackprop.array import Array, RecordedArray, array_module, asnumpy, bounds, like
-from gbackprop.base.checks import number
+from gbackprop.base.checks import check_flag, number
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Shape
 from gbackprop.losses.elementwise import ElementwiseLoss
@@ -63,9 +63,9 @@ class PoissonNLLLoss(ElementwiseLoss):
         eps: float = 1e-8,
     ) -> None:
         super().__init__(reduction)
-        flag("PoissonNLLLoss, log_input", log_input)
-        flag("PoissonNLLLoss, full", full)
-        self.log_input, self.full, self.eps = log_input, full, number("PoissonNLLLoss, eps", eps, above=0)
+        self.log_input = check_flag("PoissonNLLLoss, log_input", log_input)
+        self.full = check_flag("PoissonNLLLoss, full", full)
+        self.eps = number("PoissonNLLLoss, eps", eps, above=0)
         self.formulas = self.of_logarithms if log_input else self.of_rates
         self.finite_range = (-1e4, LARGEST_LOGARITHM["float64"]) if log_input else (1e-3, 1e4)
         self.domain, self.ends = ((-inf, inf), True) if log_input else ((-self.eps, inf), False)
@@ -124,9 +124,3 @@ class PoissonNLLLoss(ElementwiseLoss):
         drawn = np.where(special.pdtr(less, few) >= below, less, more)
         normal = np.maximum(np.round(rate + np.sqrt(rate) * special.ndtri(below)), 0)
         return like(np.where(rate > LARGEST_RATE, normal, drawn), output, output.dtype)
-
-
-def flag(name: str, value: Any) -> None:
-    """Check that `value` is a bool."""
-    if not isinstance(value, bool):
-        raise TypeError(f"{name}: expected True or False, got {value!r}")

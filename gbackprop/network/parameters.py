@@ -105,9 +105,9 @@ def may_be_missing(name: str, mapping: Mapping[str, Any]) -> bool:
 
 
 def exchanged(where: str, value: Any) -> Any:
-    """Return an array of another library as one of NumPy, by the DLPack protocol; anything else as it is."""
+    """Return what NumPy can read by the DLPack protocol, or a number of NumPy's, as an array; all else as it is."""
     if is_array(value) or isinstance(value, np.ndarray) or not hasattr(value, "__dlpack__"):
-        return value
+        return np.asarray(value) if isinstance(value, np.generic) else value
     try:
         for name in ("resolve_conj", "resolve_neg"):  # what torch changes as it reads, DLPack gives as it was
             value = getattr(value, name)() if hasattr(value, name) else value

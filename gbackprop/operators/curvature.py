@@ -11,7 +11,7 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
 from gbackprop.array import Array, array_module, on_device_of
-from gbackprop.base.checks import generator, positive
+from gbackprop.base.checks import check_flag, generator, positive
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Layer
 from gbackprop.calculus.signals import MonteCarlo
@@ -49,9 +49,7 @@ class Curvature(Operator):
         self._make(network, loss, data, blocks, executor)
 
     def _make(self, network: Layer, loss: Loss, data: Any, blocks: bool, executor: Any, rng: Any = None) -> None:
-        if not isinstance(blocks, bool):
-            raise TypeError(f"blocks: expected True or False, got {blocks!r}")
-        self.blocks = blocks
+        self.blocks = check_flag("blocks", blocks)
         self._prepare(network, loss, data, rng, executor)
         self.rows = self.layout
         self._shaped(self.like.dtype, (self.layout.size, self.layout.size))

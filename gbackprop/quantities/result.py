@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from gbackprop.array import Array, is_array
 from gbackprop.base.checks import own_methods
 from gbackprop.kronecker import GroupedKronecker, Kronecker
@@ -50,6 +52,13 @@ class Result:
     values: Sequence[Mapping[str, Any]]
     objective: Loss | None = None
     scale: Scale | None = None
+
+    def __post_init__(self) -> None:
+        """Make arrays of the numbers that NumPy's sums and products of shape () are."""
+        for name in [name for name, value in self.gradient.items() if isinstance(value, np.generic)]:
+            for found in (self.gradient, *self.values):
+                if isinstance(found, dict) and name in found:
+                    found[name] = np.asarray(found[name])
 
     def __getitem__(self, key: Quantity | str) -> Mapping[str, Any]:
         """Return the values of a quantity by parameter name.

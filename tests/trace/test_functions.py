@@ -269,6 +269,24 @@ def test_names_are_paths():
     assert network.parameters["blocks.0.w"].all()
 
 
+def test_results_of_a_number_are_arrays(tmp_path):
+    function, rng = lambda p, x: np.tanh(p["s"] * x) @ p["w"], np.random.default_rng(0)
+    (x, y), loss = rng.standard_normal((2, 4, 3)), losses.MSELoss()
+    network = gb.trace(function, {"s": 1.5, "w": np.eye(3)}, x)
+    asked = q.SecondMoment(), q.Variance(), q.DiagGGN(), q.DiagHessian()
+    results = [call(network, loss, x, y, *asked) for call in (gb.backward, gb.backward, gb.reference)]
+    for result in [*results, gb.data.merge(results)]:
+        assert all(type(values["s"]) is np.ndarray for values in (result.gradient, *result.values))
+    hessian = gb.operators.Hessian(network, loss, (x, y))
+    twice = hessian @ (hessian @ result.gradient)
+    assert twice["s"].shape == ()
+    np.testing.assert_allclose(hessian.pack(twice), hessian.to_dense() @ (hessian @ hessian.pack(result.gradient)))
+    network.parameters.load({"w": network.parameters["w"], "s": network.parameters["s"] - result.gradient["s"]})
+    pytest.importorskip("safetensors")
+    gb.save(result, tmp_path / "result.safetensors")
+    assert gb.load_result(tmp_path / "result.safetensors")["variance"]["s"] == result["variance"]["s"]
+
+
 @pytest.mark.long
 def test_a_graph_of_five_thousand_nodes():
     def deep(p, x):
