@@ -17,6 +17,11 @@ from gbackprop.quantities.kronecker_error import BlockError, KroneckerError
 from gbackprop.quantities.scaling import scaled
 
 
+def as_arrays(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values by name as arrays, where NumPy's sums and products of shape () are numbers."""
+    return {name: np.asarray(value) if isinstance(value, np.generic) else value for name, value in values.items()}
+
+
 @dataclass(frozen=True, eq=False)
 class Result:
     """Loss, output, gradient, and the quantities that were asked for.
@@ -52,13 +57,6 @@ class Result:
     values: Sequence[Mapping[str, Any]]
     objective: Loss | None = None
     scale: Scale | None = None
-
-    def __post_init__(self) -> None:
-        """Make arrays of the numbers that NumPy's sums and products of shape () are."""
-        for name in [name for name, value in self.gradient.items() if isinstance(value, np.generic)]:
-            for found in (self.gradient, *self.values):
-                if isinstance(found, dict) and name in found:
-                    found[name] = np.asarray(found[name])
 
     def __getitem__(self, key: Quantity | str) -> Mapping[str, Any]:
         """Return the values of a quantity by parameter name.
