@@ -144,6 +144,17 @@ def test_a_wrong_formula_beside_right_code():
     assert refuted.given == "(x + 1) σ(x)"
 
 
+def test_the_rows_of_a_certificate():
+    """They have no error of their own: the bound is among their words."""
+    rows = certify(planted("second", lambda x, d: 2 * d)).report().rows
+    assert [(row.claim.split(" on ")[0], row.method) for row in rows] == [
+        ("formula is φ'(x)", "mjp"), ("formula is φ''(x)", "residual"), ("code is y", "forward"),
+        ("code is φ'(x)", "mjp"), ("code is φ''(x)", "residual")]  # fmt: skip
+    assert [row.verdict for row in rows] == ["ok"] * 4 + ["FAILED"]
+    assert all(row.error == 0 and "error at most" in row.oracle for row in rows)
+    assert "refuted" in rows[-1].problem and not rows[0].problem
+
+
 def test_a_wrong_kink():
     class Leaky(layers.LeakyReLU):
         def first(self, x, y):

@@ -114,6 +114,7 @@ OPTIONS = {
     "maximum pool, 1d": (lambda m, y: F.max_pool1d(y, 3, 2, padding=1, ceil_mode=True), (2, 7)),
     "pool of a power": (lambda m, y: F.lp_pool2d(y.abs() + 0.1, 2, 2), IMAGE),
     "adaptive": (lambda m, y: F.adaptive_avg_pool2d(y, (4, None)) + 0 * F.adaptive_max_pool2d(y, (4, 6)), IMAGE),
+    "adaptive, series": (lambda m, y: F.adaptive_avg_pool1d(y, 4) * F.adaptive_max_pool1d(y, 4), (2, 6)),
     "corners": (lambda m, y: F.interpolate(y, size=(9, 4), mode="bilinear", align_corners=True), IMAGE),
     "no corners": (lambda m, y: F.interpolate(y, size=(9, 4), mode="bilinear"), IMAGE),
     "scale": (lambda m, y: F.interpolate(y, scale_factor=(1.7, 0.6), mode="bilinear"), ODD),

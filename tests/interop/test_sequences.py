@@ -202,6 +202,9 @@ REFUSED = {
         attention(lambda m, x: m.attn(x, x, x)[0], batch_first=False),
         "module attn, MultiheadAttention: MultiheadAttention, batch_first: expected True, got False",
     ),
+    "a function's attention among samples": (
+        lambda: Doing(lambda m, x: nn.functional.scaled_dot_product_attention(*3 * [m.fc(x[:, 0])[None]])[0],
+                      fc=nn.Linear(4, 4)), "got attention among samples"),
     "no input": (lambda: Doing(lambda m, x: torch.ones(3, 2)), "module (the whole), Doing: its output does not depend"),
 }
 
