@@ -153,6 +153,8 @@ def test_the_rows_of_a_certificate():
     assert [row.verdict for row in rows] == ["ok"] * 4 + ["FAILED"]
     assert all(row.error == 0 and "error at most" in row.oracle for row in rows)
     assert "refuted" in rows[-1].problem and not rows[0].problem
+    finding = Auditor().certificate(layers.ReLU(), certify(layers.ReLU()))
+    assert [name.rpartition(", ")[2] for name in finding.formulas if "derived" in name] == [*"123456"]
 
 
 def test_a_wrong_kink():

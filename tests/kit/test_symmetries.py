@@ -20,7 +20,7 @@ from gbackprop.engine.forms import linear as linear_forms
 from gbackprop.testing import check_symmetries
 from gbackprop.testing.cases import NETWORKS
 from gbackprop.testing.claims import _compared
-from gbackprop.testing.symmetries import Noise
+from gbackprop.testing.symmetries import Noise, misfit
 from gbackprop.testing.symmetries_identities import _loss_follows
 from gbackprop.testing.symmetries_posed import Posed, Rewritten
 from gbackprop.testing.symmetries_table import SYMMETRIES
@@ -322,3 +322,8 @@ def test_a_gradient_is_as_exact_along_directions_across_it():
 
     assert _compared(compared(1.0), None)["verdict"] == "ok"
     assert _compared(compared(1 + 2 * compared(1.0).tolerance), None)["verdict"] == "FAILED"
+
+
+def test_a_difference_from_zero_is_judged_as_it_is():
+    assert misfit(np.array([0.0, -0.5]), np.zeros(2)) == (0.5, 0.0)
+    assert misfit(np.array([3.0, 6.0]), np.array([2.0, 4.0])) == (0.5, 0.5)

@@ -72,6 +72,8 @@ def test_our_engine_is_right_for_each_definition():
     found = referee.judge(EXACT, ["ReLU"], brute=BRUTE)
     assert {each.verdict for each in found} == {"right"}, [each for each in found if each.verdict != "right"]
     assert {each.claim for each in found} == {"ReLU", "relations", "labels"} | CLAIMS
+    of_labels = {each.quantity for each in found if each.claim == "labels"}
+    assert of_labels == {name for name in EXACT if "ggn" in name or name in ("kfac_exact_bias", "kfra")}
 
 
 @pytest.mark.long
