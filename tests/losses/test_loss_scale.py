@@ -38,6 +38,13 @@ def test_a_wrong_r_is_named(kind, name):
     assert check_network(network, loss, x, target).failures[0].method == "factor"
 
 
+def test_an_r_that_no_batch_has_is_named():
+    def divisor(n, c):
+        raise ValueError(f"expected another batch than one of {n} samples")
+
+    assert check_loss(with_factor(losses.MSELoss, divisor)(), OUTPUT, NUMBERS).failures[0].method == "factor"
+
+
 def test_a_wrong_r_of_sum_is_named():
     loss = type("Own", (losses.MSELoss,), {"factor": lambda self, batch, target: 1 / batch})("sum")
     assert check_loss(loss, OUTPUT, NUMBERS).failures[0].method == "factor"
