@@ -111,11 +111,7 @@ def part(call: FunctionCall, value: Any, dim: int, cut: slice) -> str:
 
 def cut(call: FunctionCall) -> str:
     """Return a slice."""
-    start, stop = call.given.get("start"), call.given.get("end")
-    own = call.place(call.self).layout
-    if call.dim % len(own.shape) == own.axis and start in (None, 0) and (stop is None or stop > 2**62):
-        return call.place(call.self).name
-    return part(call, call.self, call.dim, slice(start, stop, call.given["step"]))
+    return part(call, call.self, call.dim, slice(call.given.get("start"), call.given.get("end"), call.given["step"]))
 
 
 def pieces(call: FunctionCall) -> list[str]:

@@ -15,8 +15,6 @@ import sympy as sp
 class Logistic(sp.Function):
     """σ, which keeps its name when it is differentiated."""
 
-    is_extended_real = True
-
     def fdiff(self, argindex: int = 1) -> Any:
         return self * (1 - self)
 
@@ -26,8 +24,6 @@ class Logistic(sp.Function):
 
 class Gaussian(sp.Function):
     """Φ, likewise."""
-
-    is_extended_real = True
 
     def fdiff(self, argindex: int = 1) -> Any:
         return sp.exp(-(self.args[0] ** 2) / 2) / sp.sqrt(2 * sp.pi)
