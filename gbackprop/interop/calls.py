@@ -150,19 +150,12 @@ def finite(value: Any) -> float:
 
 
 def _steps(before: Shape, after: Shape) -> tuple[Layer | None, Layer | None]:
-    """Return what merges axes of features and splits them, if one run of axes does."""
+    """Return what merges axes of features and splits them, if both shapes have as many numbers."""
     if prod(before) != prod(after) or not prod(before):
         return None, None
-    first = _equal(before, after)
-    last = _equal(before[: first - 1 if first else None : -1], after[: first - 1 if first else None : -1])
-    if first + last >= min(len(before), len(after)):
-        first, last = (first - 1, last) if first > 0 and first + last >= min(len(before), len(after)) else (first, last)
-        last = min(last, len(before) - first - 1, len(after) - first - 1)
-    if first < 0 or last < 0:
-        return None, None
+    first = min(_equal(before, after), len(before) - 1, len(after) - 1)  # an axis of each shape is left
+    last = _equal(before[:first:-1], after[:first:-1])
     old, new = before[first : len(before) - last], after[first : len(after) - last]
-    if prod(old) != prod(new) or not old or not new:
-        return None, None
     merge = layers.Flatten(first + 1, first + len(old) if last else -1) if len(old) > 1 else None
     return merge, layers.Unflatten(first + 1, new) if len(new) > 1 else None
 

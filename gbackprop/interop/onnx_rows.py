@@ -126,8 +126,7 @@ def _product(call: OnnxCall, a: OnnxTensor, b: OnnxTensor) -> OnnxTensor:
     rows, last = a.axes[:-1], b.axes[-1:] if len(b.axes) > 1 else ()
     if isinstance(a.axes[-1], tuple) or isinstance(b.axes[-2:][0], tuple):
         raise UnsupportedError("it sums over the samples, each of which the network computes alone")
-    of_rows = bool(rows) and isinstance(rows[-1], tuple) and len(b.axes) <= 2
-    if of_rows or (last == (BATCH,) and len(a.axes) <= 2):
+    if (rows and isinstance(rows[-1], tuple) and len(b.axes) <= 2) or (last == (BATCH,) and len(a.axes) <= 2):
         return call.put(Operation("matmul"), a, b, axes=(*rows, *last))  # rows or columns are samples
     if any(isinstance(axis, tuple) for axis in (*rows[-1:], *last)):
         raise UnsupportedError(f"expected the samples along the same axis of both inputs, got {a.axes} and {b.axes}")

@@ -43,7 +43,7 @@ class Operator(OperatorAlgebra):
         kind = beside(cls, like)
         return super().__new__(cls, network, *given, **named) if kind is cls else kind(network, *given, **named)
 
-    training: bool = False
+    training: bool
     """True if the network is in training mode; of layers that draw numbers there is no operator then."""
 
     def _prepare(self, network: Layer, loss: Loss, data: Any, rng: Any, executor: Any) -> None:

@@ -101,6 +101,22 @@ def test_code_that_is_near_its_derivative_and_hyperbolic():
     assert certify(Sinh(), -3.0, 3.0).ok
 
 
+def test_a_root_of_a_square():
+    class Rooted(Elementwise):
+        formulas = {"forward": "y = √(σ(x)²)"}
+
+        def value(self, x):
+            return np.sqrt(sigmoid(x) ** 2)
+
+        def first(self, x, y):
+            return y * (1 - y)
+
+        def second(self, x, y):
+            return y * (1 - y) * (1 - 2 * y)
+
+    assert certify(Rooted(), -3.0, 3.0).ok
+
+
 def test_a_formula_that_begins_with_a_condition_of_indices():
     class Brackets(losses.MSELoss):
         formulas = {**losses.MSELoss.formulas, "hessian": "[i = j] 2c"}

@@ -245,6 +245,13 @@ def test_columns_of_every_residual_above_are_part_of_the_estimate():
     assert stack_bytes(plan, column_block=2) == 4 * (1 + 2) * 4
 
 
+def test_columns_at_both_uses_of_a_shared_layer_are_part_of_the_estimate():
+    shared, (x, y) = layers.Linear(4, 4), batch(8, 4, classes=4)
+    plan = make_plan(network(shared, layers.Tanh(), shared), CE, x, y, [q.DiagGGN()], 0)
+    # the gradient and four columns of the loss, with four numbers at each use
+    assert stack_bytes(plan) == 4 * (1 + 4) * (4 + 4)
+
+
 @pytest.mark.parametrize("columns", [10, 1])
 def test_a_budget_may_be_that_of_the_smallest_block(columns):
     net, (x, y) = network(layers.Linear(100, 1000), layers.ReLU(), layers.Linear(1000, 10)), batch(4, 100)

@@ -159,6 +159,11 @@ def test_a_seed_decides_the_numbers(optimizer):
     assert one.rows[1].test_loss != other.rows[1].test_loss
 
 
+def test_kfra_which_no_thread_can_share_runs_with_any_number_of_them():
+    alone, shared = (run(spec("KFRA", epochs=1), split=SPLIT, workers=workers) for workers in (None, 2))
+    assert numbers(alone) == numbers(shared)
+
+
 def test_progress_is_reported_step_by_step_and_evaluations_batch_by_batch():
     events = []
     outcome = run(spec(epochs=2), split=SPLIT, report=events.append)

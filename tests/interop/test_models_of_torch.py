@@ -203,6 +203,7 @@ SLICED = [
     (lambda x: x[:, :, 0:4:2], [layers.Slice(2, 0, 4, 2)]), (lambda x: x.flatten(1), [layers.Flatten(1, -1)]),
     (lambda x: x.view(-1, 3, 2, 2), [layers.Unflatten(2, (2, 2))]), (lambda x: x.view(x.shape), []),
     (lambda x: x.transpose(1, 2), [layers.Permute((0, 2, 1))]), (lambda x: 1 * x + 0, []),
+    (lambda x: x.view(-1, 1, 3, 4), [layers.Unflatten(1, (1, 3))]),
 ]  # fmt: skip
 
 

@@ -668,6 +668,7 @@ def test_infinite_outputs_are_torchs_where_those_are():
         (lambda y: y.T, r"as axis 0 of its output, got \(4, N\)"),
         (lambda y: y.unflatten(1, (2, 2)).transpose(0, 1).flatten(0, 1), r"as axis 0 of its output, got \(2 N, 2\)"),
         (lambda y: y.unflatten(1, (2, 2)).flatten(0, 1), r"as axis 0 of its output, got \(N 2, 2\)"),
+        (lambda y: y.repeat_interleave(2, 0)[::2], "got some of the samples"),
     ],
 )
 def test_what_cannot_be_taken_is_named(function, words):

@@ -370,7 +370,8 @@ class CELU(layers.Tanh):
     [
         (gb.Sequential(gb.Residual(Own())), UnsupportedError, "layer 0.0, Own(): torch has no module for it"),
         (gb.Sequential(CELU()), UnsupportedError, "layer 0, CELU(): torch has no module for it"),
-        (gb.Graph({"forward": (layers.Tanh(), "input")}), UnsupportedError, "attribute 'forward' already exists"),
+        (gb.Graph({"forward": (layers.Tanh(), "input")}), UnsupportedError, "layer (the network): torch: attribute"),
+        (gb.Sequential(gb.Graph({"forward": (layers.Tanh(), "input")})), UnsupportedError, "layer 0: torch: attribute"),
         (
             gb.Graph({"p": (layers.Parameter(4),), "y": (layers.Operation("add"), "input", "p")}),
             UnsupportedError,

@@ -126,6 +126,35 @@ class Rough(layers.Tanh):
         return lambda saved, g: found(saved, g) * (1.01 if g.dtype == "float32" else 1)
 
 
+class Neighbours(layers.Layer):
+    """y = c x ∘ P x with two features each swapped by P: the Hessian is off the diagonal, whatever its size c."""
+
+    curvature = "diagonal"
+
+    def __init__(self, c):
+        self.c = c
+
+    def output_shape(self, shape):
+        return shape
+
+    def forward(self, x):
+        return self.c * x * x[:, ::-1], x
+
+    def jmp(self, x, mat):
+        return self.c * (x[:, ::-1] * mat + x * mat[..., ::-1])
+
+    def mjp(self, x, mat):
+        return self.c * x[:, ::-1] * (mat + mat[..., ::-1])
+
+    def residual(self, x, g):
+        return 0 * x
+
+
+@pytest.mark.parametrize("c", [1.0, 1e-9])
+def test_curvature_that_is_not_diagonal_is_found_whatever_its_size(c):
+    assert "curvature" in {row.method for row in check_layer(Neighbours(c), X).failures}
+
+
 @pytest.mark.parametrize("method", ["residual", "vjp", "jmp"])
 def test_what_is_wrong_in_float32_alone_is_found_and_nothing_else(method):
     layer = Rough()

@@ -29,7 +29,7 @@ from gbackprop.losses import CrossEntropyLoss, MSELoss
 from gbackprop.losses.elementwise import ElementwiseLoss
 from gbackprop.quantities import Quantity, Statistic
 from gbackprop.testing import check_layer, check_loss, check_operator, check_quantity
-from gbackprop.testing.claims import Compared, Evaluation
+from gbackprop.testing.claims import Compared, Evaluation, NotGivenError
 from gbackprop.testing.diagnosis import called, deadline, rewriting, search, slips
 from gbackprop.testing.diagnosis.called import functions_of
 from gbackprop.testing.diagnosis.deadline import Deadline
@@ -1159,6 +1159,16 @@ def test_an_edit_must_leave_what_was_compared():
 
     assert rewriting.mends([trial("a")], [], None)
     assert not rewriting.mends([trial("b")], [], None)
+
+
+def test_an_edit_after_which_a_claim_is_not_given_mends_nothing():
+    for after, mended in ((lambda: "", True), (not_given, False)):
+        trial = types.SimpleNamespace(at=lambda change, after=after: Evaluation(after, ()), compared=None)
+        assert rewriting.mends([trial], [], None) == mended
+
+
+def not_given():
+    raise NotGivenError("there is no such matrix")
 
 
 def test_objects_that_differ_are_of_one_kind():

@@ -17,7 +17,7 @@ from gbackprop import quantities as q
 from gbackprop.calculus.layer import leaves_of
 from gbackprop.calculus.signals import GRADIENT
 from gbackprop.engine.forms import linear as linear_forms
-from gbackprop.testing import check_symmetries
+from gbackprop.testing import check_symmetries, symmetries
 from gbackprop.testing.cases import NETWORKS
 from gbackprop.testing.claims import _compared
 from gbackprop.testing.symmetries import Noise, misfit
@@ -207,6 +207,14 @@ def test_faults_of_a_weight_whose_second_axis_is_that_of_outputs_are_caught(quan
     monkeypatch.setattr(quantity, "finish", lambda self, *given: wrong(sound(self, *given)))
     failures = check_symmetries(*of_a_function(), only=claims).failures
     assert {(row.method, row.claim) for row in failures} == {(quantity.__name__, claim) for claim in claims}
+
+
+@pytest.mark.parametrize(("most", "left"), [(4, {"KFLR"}), (5, {"KFLR", "KFRA", "DiagHessian"})])
+def test_of_too_many_features_what_needs_dense_columns_is_left_out(most, left, monkeypatch):
+    monkeypatch.setattr(symmetries, "FEATURES", most)
+    network = gb.Sequential(layers.Linear(3, 5), layers.Tanh(), layers.Linear(5, 2), rng=0, dtype="float64")
+    report = check_symmetries(network, losses.MSELoss(), np.ones((2, 3)), np.ones((2, 2)), only=[SYMMETRIES[0].name])
+    assert {row.method for row in report.rows} & {"KFLR", "KFRA", "DiagHessian"} == left
 
 
 def test_what_does_not_apply_says_why():

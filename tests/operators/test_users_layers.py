@@ -44,6 +44,29 @@ class NoResidual(Curved):
     residual = Layer.residual
 
 
+class OfTwo(Times):
+    """y = p (a + b), affine in its inputs."""
+
+    def output_shape(self, *shapes):
+        return shapes[0]
+
+    def forward(self, a, b):
+        return super().forward(a + b)
+
+    def jmp(self, saved, of_a, of_b):
+        return super().jmp(saved, of_a + of_b)
+
+    def mjp(self, saved, mat):
+        return (super().jmp(saved, mat),) * 2
+
+
+def test_a_layer_of_several_inputs_with_parameters_has_no_mixed_residual():
+    nodes = {"a": (layers.Linear(3, 3), "input"), "b": (layers.Tanh(), "a"), "y": (OfTwo(), "a", "b")}
+    net = gb.Graph(nodes, rng=0, dtype="float64")
+    with pytest.raises(gb.UnsupportedError, match="it has parameters and several inputs"):
+        ops.Hessian(net, losses.MSELoss(), (X, X))
+
+
 def around(layer):
     chain = layers.Linear(3, 3), layers.Tanh(), layer, layers.Tanh(), layers.Linear(3, 2)
     return gb.Sequential(*chain, rng=0, dtype="float64")

@@ -322,6 +322,17 @@ class Wrong:
         return v[:2]
 
 
+@pytest.mark.parametrize("n", [4, 400])
+def test_an_asymmetry_of_half_the_digits_of_a_matrix_is_rounding_and_ten_times_more_is_none(n):
+    d, seen = np.linspace(1, 2, n), []
+    noting = LinearOperator((n, n), matvec=lambda v: seen.append(v.ravel().copy()) or d * v.ravel(), dtype=float)
+    density(noting, 2, 1, 0)
+    plane = np.outer(seen[1], seen[0]) - np.outer(seen[0], seen[1])  # A − Aᵀ is twice this, whose norm is 1
+    density(np.diag(d) + 5e-9 * plane, 2, 1, 0)
+    with pytest.raises(ValueError, match="A: expected a symmetric matrix, got one that is not"):
+        density(np.diag(d) + 5e-8 * plane, 2, 1, 0)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -177,6 +177,7 @@ CASES = [
     (part_after_write, InPlaceError, "a part of an array is used after the array was written"),
     (copied_to, InPlaceError, "np.copyto writes into an array"),
     (lambda p, x: x @ p["w"] + np.ones(4), BroadcastError, r"np.add of shapes \(2, 3\) and \(4,\): operands could not"),
+    (lambda p, x: np.where(x > 0, x) @ p["w"], BroadcastError, "np.where of .*either both or neither of x and y"),
     (lambda p, x: x @ p["w"][:2], BroadcastError, r"np.matmul of shapes \(2, 3\) and \(2, 3\)"),
     (lambda p, x: x[:, 5] + p["w"][0, 0], BroadcastError, "out of bounds"),
     (lambda p, x: x @ p["w"] * np.logical_and(x > 0, x), NoDerivativeError, "compare them first"),
