@@ -142,6 +142,9 @@ def test_a_wrong_formula_beside_right_code():
     assert certificate.summary == "mjp: the formula is wrong, the code is right"
     (refuted,) = [proof for proof in certificate.proofs if proof.verdict == "refuted"]
     assert refuted.given == "(x + 1) σ(x)"
+    report = certificate.report()
+    assert [(row.method, row.problem) for row in report.failures] == [("mjp", str(refuted))]
+    assert len(report.rows) == len(certificate.proofs) > 1
 
 
 def test_a_wrong_kink():
