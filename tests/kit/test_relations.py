@@ -192,6 +192,12 @@ def test_edits_of_about_one_cost_are_proposed_with_what_they_hold_on():
     assert str(found[0]) == "right without this: squared (verified on 56 numbers of batches of 5, 2 and 7 samples)"
 
 
+def test_an_edit_that_costs_half_a_unit_more_is_proposed_and_no_other(monkeypatch):
+    found = [relations.Found(cost, f"at {cost}") for cost in (1.75, 1.5, 1.0)]
+    monkeypatch.setattr(search._Search, "found", lambda self: found)
+    assert [each.words for each in proposals(lambda x: 2 * x, lambda x: x)] == ["at 1.0", "at 1.5"]
+
+
 @pytest.mark.parametrize("error", [1e-8, 0])
 def test_what_holds_has_no_proposal(error):
     assert proposals(lambda x: x * (1 + error), lambda x: x, tolerance=1e-7) == ()
