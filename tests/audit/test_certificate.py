@@ -271,7 +271,9 @@ def test_the_command_prints_the_derivation_and_writes_the_page(capsys, tmp_path)
     out = capsys.readouterr().out
     assert "φ'(x) = 1 − tanh(x)²" in out
     assert "1 of 1 certified" in out
-    assert "1 − tanh(x)²" in page.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
+    assert "1 − tanh(x)²" in text
+    assert "derived, [-50, 50], 1<" in text
 
 
 def test_the_command_refuses_what_cannot_be_certified(capsys):
