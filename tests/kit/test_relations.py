@@ -203,6 +203,17 @@ def test_what_holds_has_no_proposal(error):
     assert proposals(lambda x: x * (1 + error), lambda x: x, tolerance=1e-7) == ()
 
 
+def test_what_holds_for_one_part_and_makes_another_0_does_not_hold():
+    parts = {"a": (2 * X, X), "b": (2 * X, X)}
+    trial = SimpleNamespace(parts=parts, terms={}, sizes={}, precision=1e-10, compared=None)
+    trial.wrong, trial.near = lambda: [*parts], lambda name, a, b: np.allclose(a, b)
+    found = relations.Relations([trial, trial], SimpleNamespace(passed=False))
+    for size, holds in ((2, True), (0, False)):
+        given = {"a": (2 * X, X), "b": (size * X, X)}
+        with np.errstate(invalid="ignore"):
+            assert (found.held(lambda trial, name, given=given: given[name], "right if {c}", 1.0) is not None) == holds
+
+
 @pytest.mark.parametrize("words", ["right if{and c}", "right if divided by {k}"])
 def test_a_relation_of_equal_parts_costs_what_it_costs_for_one(words):
     """So that it stays before the less likely ones that only hold for a part."""

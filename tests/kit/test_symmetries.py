@@ -20,7 +20,7 @@ from gbackprop.engine.forms import linear as linear_forms
 from gbackprop.testing import check_symmetries
 from gbackprop.testing.cases import NETWORKS
 from gbackprop.testing.claims import _compared
-from gbackprop.testing.symmetries import Noise
+from gbackprop.testing.symmetries import Noise, misfit
 from gbackprop.testing.symmetries_identities import _loss_follows
 from gbackprop.testing.symmetries_posed import Posed, Rewritten
 from gbackprop.testing.symmetries_table import SYMMETRIES
@@ -36,6 +36,11 @@ def test_no_alarm_on_right_networks(row, dtype):
     assert sum(row.verdict == "ok" for row in report.rows) > 150
     rows = [(row.method, row.claim) for row in report.rows if row.method == "backward"]
     assert len(set(rows)) == len(rows)
+
+
+def test_a_difference_beside_nothing_has_its_own_size():
+    assert misfit(np.array([0.5, -2.0]), np.zeros(2)) == (2.0, 0.0)
+    assert misfit(np.array([3.0, 4.0]), np.array([2.0, 4.0])) == (0.25, 0.1)
 
 
 CAUGHT = {
