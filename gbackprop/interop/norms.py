@@ -39,7 +39,7 @@ def norm(call: FunctionCall, kind: Callable[[bool], Layer], over: int | None = N
 def layer_norm(call: FunctionCall) -> str:
     """Return a LayerNorm."""
     size, bias = tuple(call.normalized_shape), call.given.get("bias") is not None
-    return norm(call, lambda affine: layers.LayerNorm(size, call.eps, affine, bias or not affine), len(size))
+    return norm(call, lambda affine: layers.LayerNorm(size, call.eps, affine, bias), len(size))
 
 
 def rms_norm(call: FunctionCall) -> str:

@@ -214,7 +214,7 @@ class Noise:
 
 
 def misfit(got: np.ndarray, want: np.ndarray, floor: float = 0.0) -> tuple[float, float]:
-    """Return the largest difference over the largest entry, and the factor between both, less 1."""
+    """Return the largest difference over the largest entry, if that is not 0, and the factor between both, less 1."""
     difference, want = got.astype(float) - want, want.astype(float)
     largest, square = float(np.max(np.abs(want), initial=0)), float((want**2).sum())
     factor = float((difference * want).sum()) / square if largest > floor and square else 0.0

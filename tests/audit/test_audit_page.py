@@ -249,6 +249,7 @@ def test_what_was_got_and_expected_is_drawn_where_it_differs(findings, parsed):
         headings = [text.removesuffix(side) for text in parsed.text if text.endswith(side)]
         assert sorted(headings) == sorted(2 * wrong)  # above each drawing, and as its title
     assert parsed.text.count("NaN") == len(wrong)  # the colors of values are explained beside these alone
+    assert parsed.text.count("≥ 1e-16") == sum(bool(each.pictures) for each in findings)  # those of differences once
 
 
 def test_the_lines_that_are_named_are_shown_with_their_numbers(parsed):

@@ -158,6 +158,9 @@ def test_a_wrong_formula_beside_right_code():
     assert certificate.summary == "mjp: the formula is wrong, the code is right"
     (refuted,) = [proof for proof in certificate.proofs if proof.verdict == "refuted"]
     assert refuted.given == "(x + 1) σ(x)"
+    report = certificate.report()
+    assert [(row.method, row.problem) for row in report.failures] == [("mjp", str(refuted))]
+    assert len(report.rows) == len(certificate.proofs) > 1
 
 
 def test_the_rows_of_a_certificate():
@@ -297,7 +300,9 @@ def test_the_command_prints_the_derivation_and_writes_the_page(capsys, tmp_path)
     out = capsys.readouterr().out
     assert "φ'(x) = 1 − tanh(x)²" in out
     assert "1 of 1 certified" in out
-    assert "1 − tanh(x)²" in page.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
+    assert "1 − tanh(x)²" in text
+    assert "derived, [-50, 50], 1<" in text
 
 
 def test_the_command_refuses_what_cannot_be_certified(capsys):

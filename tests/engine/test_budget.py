@@ -323,6 +323,7 @@ ESTIMATED = [  # sums and rows in numbers, unfolded ones and columns for one sam
     ([], 39, 0, 0, 0, 0),
     ([q.BatchGrad()], 39, 39, 5, 0, 0),
     ([q.BatchL2Grad()], 39, 4, 5, 0, 0),
+    ([q.GramGradients()], 39, 4 + (4 + 2) * 8, 5, 0, 0),  # of each sample Jᵀ g of a bias, and rows of 4 + 2 matrices
     ([q.Variance()], 39 + 4 * 39, 0, 5, 0, 0),
     ([q.DiagGGN()], 39 + 39, 0, 5, 3, 0),
     ([q.KFLR()], 39 + 2 * 16 + 2 * 9 + 25 + 16, 0, 5, 3, 0),

@@ -10,7 +10,7 @@ from gbackprop.interop import from_torch
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
-from torch_models import MODELS, Own  # noqa: E402
+from torch_models import MODELS, ChannelNorm, Own  # noqa: E402
 from torch_sequences import Doing  # noqa: E402
 from torch_versions import needs  # noqa: E402
 
@@ -102,6 +102,8 @@ def test_a_call_on_a_modules_own_parameters_is_its_layer():
     found = made(module, x)
     assert found["norm"] == repr(layers.LayerNorm(4))
     assert found["gamma"] == "Parameter((4,))"
+    without = made(nn.Sequential(ChannelNorm(4, bias=False)), torch.rand(2, 4, 3, 3))
+    assert without["0"] == repr(layers.LayerNorm(4, bias=False))
     squeezed = made(MODELS["squeeze and excitation"][0](), torch.rand(2, 2, 4, 4))
     assert squeezed["norm"] == repr(layers.BatchNorm2d(4))
 

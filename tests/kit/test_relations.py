@@ -192,9 +192,26 @@ def test_edits_of_about_one_cost_are_proposed_with_what_they_hold_on():
     assert str(found[0]) == "right without this: squared (verified on 56 numbers of batches of 5, 2 and 7 samples)"
 
 
+def test_an_edit_that_costs_half_a_unit_more_is_proposed_and_no_other(monkeypatch):
+    found = [relations.Found(cost, f"at {cost}") for cost in (1.75, 1.5, 1.0)]
+    monkeypatch.setattr(search._Search, "found", lambda self: found)
+    assert [each.words for each in proposals(lambda x: 2 * x, lambda x: x)] == ["at 1.0", "at 1.5"]
+
+
 @pytest.mark.parametrize("error", [1e-8, 0])
 def test_what_holds_has_no_proposal(error):
     assert proposals(lambda x: x * (1 + error), lambda x: x, tolerance=1e-7) == ()
+
+
+def test_what_holds_for_one_part_and_makes_another_0_does_not_hold():
+    parts = {"a": (2 * X, X), "b": (2 * X, X)}
+    trial = SimpleNamespace(parts=parts, terms={}, sizes={}, precision=1e-10, compared=None)
+    trial.wrong, trial.near = lambda: [*parts], lambda name, a, b: np.allclose(a, b)
+    found = relations.Relations([trial, trial], SimpleNamespace(passed=False))
+    for size, holds in ((2, True), (0, False)):
+        given = {"a": (2 * X, X), "b": (size * X, X)}
+        with np.errstate(invalid="ignore"):
+            assert (found.held(lambda trial, name, given=given: given[name], "right if {c}", 1.0) is not None) == holds
 
 
 @pytest.mark.parametrize("words", ["right if{and c}", "right if divided by {k}"])

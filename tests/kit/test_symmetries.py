@@ -38,6 +38,11 @@ def test_no_alarm_on_right_networks(row, dtype):
     assert len(set(rows)) == len(rows)
 
 
+def test_a_difference_beside_nothing_has_its_own_size():
+    assert misfit(np.array([0.5, -2.0]), np.zeros(2)) == (2.0, 0.0)
+    assert misfit(np.array([3.0, 4.0]), np.array([2.0, 4.0])) == (0.25, 0.1)
+
+
 CAUGHT = {
     "Linear.mjp: wrong sign": "linear layers split into two",
     "BatchGrad.finish: divided by R": "sum = N × mean",

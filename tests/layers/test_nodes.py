@@ -83,6 +83,11 @@ def test_all_quantities_by_brute_force(name):
     check_network(*problem(name)).assert_ok()
 
 
+@pytest.mark.parametrize(("shape", "deviation"), [((500, 16), 1 / 4), ((10_000,), 1 / 100)])
+def test_a_parameter_begins_with_as_much_deviation_as_it_says(shape, deviation):
+    assert Parameter(shape).draw(np.random.default_rng(0))[""].std() == pytest.approx(deviation, rel=0.05)
+
+
 @pytest.mark.parametrize("name", NETWORKS)
 def test_operators(name):
     network, loss, x, y = problem(name)

@@ -198,6 +198,7 @@ def test_an_output_outside_of_the_domain_is_named(call, loss, worst, words):
 
 def test_a_draw_of_an_output_outside_of_the_domain_is_refused():
     refuse(ValueError, ["Inverse('mean')", "got -2"], lambda: Inverse().draw(Q - 2 - 1 / 3))
+    refuse(TypeError, ["output", "float", "int64"], lambda: losses.MSELoss().draw(Y[:, None]))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

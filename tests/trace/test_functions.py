@@ -178,6 +178,8 @@ def test_sums_have_no_other_nodes_beside():
     both = lambda p, x: x.sum(1) + np.add.reduce(x, 1) + np.linalg.norm(x, axis=1) + x.std(1) + p["w"] * np.array(2.0)  # noqa: E731
     network = gb.trace(both, {"w": np.ones(())}, np.ones((1, 3)))
     assert not any("reshape" in name or "constant" in name for name in network.children)
+    network = gb.trace(lambda p, x: np.einsum("nij->nj", x @ p["w"]), {"w": np.ones((3, 2))}, np.ones((1, 4, 3)))
+    assert list(network.children) == ["matmul1", "sum1"]
 
 
 def test_an_index_of_features_is_one_node():
