@@ -158,9 +158,6 @@ def test_a_wrong_formula_beside_right_code():
     assert certificate.summary == "mjp: the formula is wrong, the code is right"
     (refuted,) = [proof for proof in certificate.proofs if proof.verdict == "refuted"]
     assert refuted.given == "(x + 1) σ(x)"
-    report = certificate.report()
-    assert [(row.method, row.problem) for row in report.failures] == [("mjp", str(refuted))]
-    assert len(report.rows) == len(certificate.proofs) > 1
 
 
 def test_the_rows_of_a_certificate():
@@ -171,9 +168,7 @@ def test_the_rows_of_a_certificate():
         ("code is φ'(x)", "mjp"), ("code is φ''(x)", "residual")]  # fmt: skip
     assert [row.verdict for row in rows] == ["ok"] * 4 + ["FAILED"]
     assert all(row.error == 0 and "error at most" in row.oracle for row in rows)
-    assert "refuted" in rows[-1].problem and not rows[0].problem
-    finding = Auditor().certificate(layers.ReLU(), certify(layers.ReLU()))
-    assert [name.rpartition(", ")[2] for name in finding.formulas if "derived" in name] == [*"123456"]
+    assert ["refuted" in row.problem for row in rows] == [False] * 4 + [True]
 
 
 def test_a_wrong_kink():
