@@ -49,11 +49,13 @@ def activation(call: FunctionCall) -> str:
 
 def prelu(call: FunctionCall) -> str:
     """Return x where x > 0, else a x, with one a or one for each entry of the axis after the first."""
-    x, ndim = call.place(call.self).name, len(call.layout.shape)
-    a = call.place(call.weight).name
-    slopes = call.reshape(a, (-1, *(1,) * max(ndim - 2, 0))) if call.shape(a) not in ((), (1,)) else a
+    x, a, layout = call.place(call.self).name, call.place(call.weight).name, call.layout
+    if len(layout.shape) < 2:
+        a = call.reshape(a, ())
+    elif call.shape(a) not in ((), (1,)):
+        a = call.reshape(a, (-1, *(1,) * (len(layout.features) - layout.axis_of(1))))
     positive = call.add(layers.ReLU(), x)
-    return call.op("add", positive, call.op("multiply", slopes, call.op("subtract", x, positive)))
+    return call.op("add", positive, call.op("multiply", a, call.op("subtract", x, positive)))
 
 
 def curve(call: FunctionCall) -> str:

@@ -54,11 +54,11 @@ def imported(module: Any, example: Any, output: Any = None) -> Container:
 def _imported(module: torch.nn.Module, example: Any, output: Any) -> Container:
     """Return the network that is a module, whose forward may change its buffers."""
     x, dtype, inputs = _batch(example, _dtype(module))
-    _check_memory(module)
     dtypes = {key: _batch(each, dtype)[0].dtype for key, each in items_of(example)}
     integers = {key: each for key, each in dtypes.items() if not each.is_floating_point}
     chosen = _chosen(module, output, inputs, integers)
     theirs = [_output(module, chosen, x)]
+    _check_memory(module)
     names: Any = None
     network: Any = _of_layers(module, output, tuple(x.shape[1:])) if inputs is None else None
     if network is None:
@@ -112,15 +112,17 @@ def _dtype(module: torch.nn.Module) -> str | None:
 
 
 def _check_memory(module: torch.nn.Module) -> None:
-    """Check that no two parameters are in the same memory, where a step of torch's changes both by both gradients."""
-    known: dict[int, list[tuple[str, np.ndarray]]] = {}
-    for name, value in module.named_parameters():
-        array, others = value.detach().numpy(), known.setdefault(value.untyped_storage().data_ptr(), [])
+    """Check that no parameter is in the memory of another one or of a buffer, which a step of torch's changes, too."""
+    known: dict[int, list[tuple[str, torch.Tensor]]] = {}
+    strided = lambda value: value.layout is torch.strided and not value.is_neg()  # noqa: E731
+    for name, value in filter(lambda each: strided(each[1]), (*module.named_parameters(), *module.named_buffers())):
+        others = known.setdefault(value.untyped_storage().data_ptr(), [])
         for other, each in others:
-            if np.shares_memory(each, array):
+            trained = value.requires_grad or each.requires_grad
+            if trained and np.shares_memory(each.detach().numpy(), value.detach().numpy()):
                 words = f"got {other} and {name} in the same (make them one, or clone one)"
                 raise at("", module, f"expected parameters in memory of their own, {words}")
-        others.append((name, array))
+        others.append((name, value))
 
 
 def _batch(example: Any, dtype: str | None) -> tuple[torch.Tensor, str, Inputs | None]:

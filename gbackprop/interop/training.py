@@ -52,7 +52,8 @@ def unlike_in_training(
     if left is not None:
         return str(at(left, module.get_submodule(left), "is left in evaluation mode by the module's own train()"))
     now = dict(module.named_buffers())
-    for path, _, name in (buffer.rpartition(".") for buffer, value in kept.items() if not value.equal(now[buffer])):
+    for path, _, name in (buffer.rpartition(".") for buffer, value in kept.items()
+                          if now.get(buffer) is None or not np.array_equal(value, now[buffer], equal_nan=True)):
         words = f"changes its buffer {name} in training mode, which is not taken"
         return str(at(path, module.get_submodule(path), words))
     difference = unlike(after.numpy(), before.numpy(), 1e-5, "its output in evaluation mode")

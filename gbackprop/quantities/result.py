@@ -116,7 +116,7 @@ class Result:
             raise ValueError("scaled: expected a result of gb.backward, got one that does not say of which loss")
         check_objective(self, "scaled")
         quantity = self.quantities[self._found(key)[0]]
-        return scaled(quantity, values, library, self.scale, self.objective, self.output.shape[1:])
+        return as_arrays(scaled(quantity, values, library, self.scale, self.objective, self.output.shape[1:]))
 
     def _problem(self, key: object, found: int) -> str:
         """Say why a key finds nothing, or too much."""

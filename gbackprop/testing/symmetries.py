@@ -13,12 +13,11 @@ import numpy as np
 from gbackprop.array import array_module, asarray, asnumpy, like
 from gbackprop.base.errors import TooLargeError, UnsupportedError
 from gbackprop.calculus.layer import Layer
-from gbackprop.calculus.signals import AVERAGE, RESIDUAL
+from gbackprop.calculus.signals import AVERAGE, RESIDUAL, MonteCarlo
 from gbackprop.losses.base import Loss
 from gbackprop.network import Sequential
 from gbackprop.network.container import Container
 from gbackprop.quantities import KFAC, Quantity
-from gbackprop.quantities.diagonal import Sampled
 from gbackprop.testing.claims import Claims, Compared, FoundError, NotGivenError, largest_of, not_given
 from gbackprop.testing.probe import one_batch
 from gbackprop.testing.report import Report
@@ -131,7 +130,7 @@ def _try(posed: Posed, quantity: Quantity) -> bool:
     if widest > FEATURES and (AVERAGE in signals or (RESIDUAL in signals and curved)):
         raise TooLargeError(f"a layer has {widest} features, and columns of more than {FEATURES} are not formed here")
     found = replace(posed.taken(np.arange(min(len(posed.x), 2))), asked=(quantity,)).result
-    if posed.targets is None and isinstance(quantity, Sampled):
+    if posed.targets is None and any(isinstance(signal, MonteCarlo) for signal in signals):
         raise UnsupportedError("of some samples no pseudo-targets can be drawn")
     return bool(found)
 

@@ -9,9 +9,12 @@ from contextlib import redirect_stdout
 from itertools import count
 from pathlib import Path
 
+import numpy as np
 import pytest
 from command_line import refused
 
+from gbackprop import UnsupportedError
+from gbackprop import quantities as q
 from gbackprop.__main__ import main
 from gbackprop.testing.audit import users
 from gbackprop.testing.cases import NETWORKS
@@ -167,6 +170,16 @@ def test_a_quantity_is_judged_on_the_networks_that_can_have_it(monkeypatch):
     status, out = audit("gbackprop.quantities:KFAC")
     assert status == 1
     assert "NLLLoss('mean') has no Monte-Carlo draws" in out
+
+
+def test_a_refusal_by_a_line_of_the_users_leaves_no_network_out():
+    class Refusing(q.DiagGGN):
+        def finish(self, scale, *shares):
+            raise UnsupportedError("no such layer")
+
+    row = NETWORKS[-1]
+    given = row.network(np.random.default_rng(0)), row.loss, *row.batch(0)
+    assert [users._is_refused(each, *given) for each in (Refusing(), q.KFAC(), q.DiagGGN())] == [False, True, False]
 
 
 def test_an_audit_that_judges_nothing_fails(mine):

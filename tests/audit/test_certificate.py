@@ -251,6 +251,23 @@ def test_a_loss_that_depends_on_the_number_of_samples_is_refused(kind, method):
         certify(type("Planted", (kind,), wrong)())
 
 
+def test_a_loss_that_depends_on_the_other_samples_is_refused():
+    class Centered(losses.MSELoss):
+        def gradients(self, output, target):
+            return super().gradients(output, target) + (output - output.mean(0))
+
+    with pytest.raises(TypeError, match="each sample from itself alone"):
+        certify(Centered())
+
+
+def test_what_raises_is_not_certified():
+    def raising(*given):
+        raise ZeroDivisionError("division by zero")
+
+    assert not certify(type("Own", (layers.Tanh,), {"second": raising})()).ok
+    assert not certify(type("Own", (losses.MSELoss,), {"hessian_sqrt": raising})()).ok
+
+
 def test_other_arguments_are_refused():
     with pytest.raises(TypeError, match="subject: expected a layer or a loss, got str"):
         certify("tanh")

@@ -451,6 +451,31 @@ def test_parameters_in_the_same_memory_are_refused(part):
         from_torch(module, torch.randn(3, 4))
 
 
+def test_a_buffer_in_the_memory_of_a_parameter_is_refused_and_frozen_parameters_are_not():
+    module = nn.Sequential(nn.Linear(4, 3))
+    module.register_buffer("w", module[0].weight.data.t())
+    with pytest.raises(gb.UnsupportedError, match=r"got 0\.weight and w in the same"):
+        from_torch(module, torch.randn(3, 4))
+    module = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)).requires_grad_(False).append(nn.LazyLinear(2))
+    module[1].weight.data = module[0].weight.data.t()
+    x = torch.randn(5, 3)
+    network = from_torch(module, x)
+    np.testing.assert_allclose(network(x.numpy()), module(x).detach(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("slopes", [(0.25, 0.25), (0.1, 0.4)])
+def test_prelu_has_its_slopes_along_its_second_axis_wherever_the_samples_are(slopes):
+    """Equal slopes are right along any axis of as many numbers, but not their gradient."""
+    module = Own(lambda m, x: F.prelu(x.permute(1, 2, 0) + m.t[..., None], m.a).permute(2, 0, 1) * m.t,
+                 {"a": torch.tensor(slopes), "t": torch.randn(2, 2)}).double()  # fmt: skip
+    x = torch.randn(5, 2, 2, dtype=torch.float64)
+    network = from_torch(module, x)
+    (theirs,) = torch.autograd.grad((module(x) ** 2).sum(), [module.a])
+    y = np.zeros(tuple(module(x).shape))
+    found = gb.backward(network, losses.MSELoss("sum"), x.numpy(), y).gradient["a"]
+    np.testing.assert_allclose(found, theirs, rtol=1e-9)
+
+
 def test_parameters_beside_each_other_in_memory_are_two():
     module, both = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)), torch.randn(2, 4)
     module[0].weight, module[1].weight = nn.Parameter(both[:, :2]), nn.Parameter(both[:, 2:])

@@ -92,6 +92,20 @@ def of_dropped_weights(m, x):
     return F.scaled_dot_product_attention(x, x, x, dropout_p=0.5 if m.training else 0.0)
 
 
+class Deleting(nn.Module):
+    """It has no longer its buffer in training mode."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.register_buffer("b", torch.arange(4.0))
+
+    def forward(self, x):
+        y = x * self.b
+        if self.training:
+            self.b = None
+        return y
+
+
 APART = {
     "attention to others": (lambda: Doing(lambda m, x: m.a(x, x.flip(1), x.flip(1))[0], a=attention(0.5)),
                             "module a, MultiheadAttention: draws random numbers"),
@@ -117,6 +131,7 @@ APART = {
     "frozen layer": (lambda: Frozen(nn.BatchNorm1d(5), Doing(lambda m, x: x * x)),
                      "module 0, BatchNorm1d: is left in evaluation mode by the module's own train()"),
     "targets": (Refusing, "the module raises an error: targets are needed"),
+    "buffer deleted": (lambda: Deleting(5), "Deleting: changes its buffer b in training mode, which is not taken"),
     "power iteration": (lambda: nn.Sequential(parametrizations.spectral_norm(nn.Linear(4, 4), n_power_iterations=50)),
                         "_SpectralNorm: changes its buffer _u in training mode, which is not taken"),
 }  # fmt: skip

@@ -335,3 +335,11 @@ def test_a_gradient_is_as_exact_along_directions_across_it():
 
     assert _compared(compared(1.0), None)["verdict"] == "ok"
     assert _compared(compared(1 + 2 * compared(1.0).tolerance), None)["verdict"] == "FAILED"
+
+
+def test_what_draws_nothing_is_judged_where_nothing_can_be_drawn():
+    network = gb.Sequential(layers.Linear(3, 2), rng=0, dtype="float64")
+    asked = [q.EKFAC(fisher="empirical"), q.EKFAC()]
+    report = check_symmetries(network, losses.HuberLoss(), np.ones((3, 3)), np.eye(3)[:, :2], quantities=asked)
+    assert {row.method for row in report.rows if row.verdict == "ok"} & {"EKFAC"} == {"EKFAC"}
+    report.assert_ok()

@@ -6,11 +6,13 @@ import copy
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
 from math import prod
+from traceback import walk_tb
 
 import numpy as np
 
 from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.layer import Layer, Shape
+from gbackprop.calculus.state.classes import is_of_library
 from gbackprop.engine.backward import backward
 from gbackprop.losses import CrossEntropyLoss, MSELoss
 from gbackprop.losses.base import Loss
@@ -75,13 +77,13 @@ def _quantity(quantity: Quantity, auditor: Auditor) -> Iterator[Finding]:
 
 
 def _is_refused(quantity: Quantity, network: Layer, loss: Loss, x: np.ndarray, y: np.ndarray) -> bool:
-    """Return whether a network or loss is not made for a quantity: of a copy, which may remember the call."""
+    """Return whether a network or loss is not made for a quantity, by no line of the user's own; of a copy of it."""
     try:
         backward(network, loss, x, y, copy.deepcopy(quantity), rng=0)
-    except UnsupportedError:
-        return True
+    except UnsupportedError as error:
+        return all(is_of_library(frame.f_globals["__name__"]) for frame, _ in walk_tb(error.__traceback__))
     except Exception:  # its rows will say so
-        pass
+        return False
     return False
 
 
