@@ -106,6 +106,7 @@ class Layout:
     def read(self, name: str, given: Mapping[str, Any]) -> tuple[Array, bool]:
         """Check a dictionary of arrays; return K vectors (K, D), and whether it is one without the axis K."""
         given = flattened(given) if X in given and X not in self.shapes else given
+        given = {key: np.asarray(value) if isinstance(value, np.number) else value for key, value in given.items()}
         if set(given) != set(self.shapes):
             missing, unknown = [key for key in self.shapes if key not in given], list(given.keys() - self.shapes)
             names = list(self.shapes)

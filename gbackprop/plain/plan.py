@@ -41,8 +41,6 @@ class Plan(Meeting):
     loss : Loss
     parameters : list of str
         Names of the parameters that are not frozen, or of those that were asked for, in the order of computation.
-    numbers : bool
-        Whether one of them has shape ().
     leaves : list of Leaf
         The layers, from input to output, with their input and output feature shapes.
     needs : list of (Quantity, tuple of Statistic)
@@ -74,7 +72,6 @@ class Plan(Meeting):
     network: Layer
     loss: Loss
     parameters: list[str]
-    numbers: bool
     leaves: list[Leaf]
     needs: list[tuple[Quantity, tuple[Statistic, ...]]]
     statistics: tuple[Statistic, ...]
@@ -209,11 +206,9 @@ def plan_of(
     follow = all(leaf.sources == (leaf.position - 1,) for leaf in leaves)
     chain = follow and parameters == used and meeting is None
     floats = x.dtype.kind == "f" and all(leaf.layer.takes != "integers" for leaf in leaves)
-    values = [leaf.layer.parameters.get(key) for leaf in leaves for key in leaf.parameters]
-    numbers = any(value is not None and value.ndim == 0 for value in values)
     return Plan(
-        network, loss, parameters, numbers, leaves, needs, statistics, todo, signals, swept, chain, floats, training,
-        wrt, Scale(x.shape[0], 1.0, FLOATS[0], own, meeting is not None), [], {},
+        network, loss, parameters, leaves, needs, statistics, todo, signals, swept, chain, floats, training, wrt,
+        Scale(x.shape[0], 1.0, FLOATS[0], own, meeting is not None), [], {},
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from gbackprop.losses.base import Loss
 from gbackprop.plain import GRADIENT_SUM, SHIPPED, Plan, batch_of, complete, copied, plan_of, weighted
 from gbackprop.plain.branching import Arriving, Branching, Found
 from gbackprop.quantities.base import Quantity
-from gbackprop.quantities.result import Result, as_arrays
+from gbackprop.quantities.result import Result
 from gbackprop.quantities.rows import with_rows
 
 
@@ -160,6 +160,4 @@ def finish(plan: Plan, loss: Array, output: Array, found: Found) -> Result:
         shares = shares if quantity.__module__.startswith(SHIPPED) else copied(shares)  # which it may write into
         together = quantity.together and quantity.together(quantity, plan.scale, shares)
         values.append({n: quantity.finish(plan.scale, *s) for n, s in shares.items()} if together is None else together)
-    if plan.numbers:
-        gradient, *values = map(as_arrays, (gradient, *values))
     return Result(loss * plan.scale.factor, output, gradient, asked, values, plan.loss.plain or plan.loss, plan.scale)

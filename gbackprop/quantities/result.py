@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from gbackprop.array import Array, is_array
 from gbackprop.base.checks import own_methods
 from gbackprop.kronecker import GroupedKronecker, Kronecker
@@ -15,11 +13,6 @@ from gbackprop.losses.base import Loss
 from gbackprop.quantities.base import Quantity, Scale
 from gbackprop.quantities.kronecker_error import BlockError, KroneckerError
 from gbackprop.quantities.scaling import scaled
-
-
-def as_arrays(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values by name as arrays, where NumPy's sums and products of shape () are numbers."""
-    return {name: np.asarray(value) if isinstance(value, np.generic) else value for name, value in values.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +109,7 @@ class Result:
             raise ValueError("scaled: expected a result of gb.backward, got one that does not say of which loss")
         check_objective(self, "scaled")
         quantity = self.quantities[self._found(key)[0]]
-        return as_arrays(scaled(quantity, values, library, self.scale, self.objective, self.output.shape[1:]))
+        return scaled(quantity, values, library, self.scale, self.objective, self.output.shape[1:])
 
     def _problem(self, key: object, found: int) -> str:
         """Say why a key finds nothing, or too much."""

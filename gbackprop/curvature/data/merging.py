@@ -15,7 +15,7 @@ from gbackprop.base.errors import UnsupportedError
 from gbackprop.calculus.state import digest
 from gbackprop.quantities import Quantity, Scale
 from gbackprop.quantities.merging_rules import Rows, Rule, Summed
-from gbackprop.quantities.result import Result, as_arrays
+from gbackprop.quantities.result import Result
 
 
 def rule_of(quantity: Quantity) -> Rule:
@@ -158,7 +158,7 @@ class Merged:
         scale = Scale(state.count, factor, self.first.output.dtype.name)
         values = {key: rule.give(sums[key], scale) for key, (rule, *_) in self.parts(self.first).items()}
         gradient, *quantities = (
-            as_arrays({name: values[i, name] for name in self.first.gradient if (i, name) in values})
+            {name: values[i, name] for name in self.first.gradient if (i, name) in values}
             for i in range(1 + len(self.rules))
         )
         asked, loss, output = self.first.quantities, values["loss"], values["output"]

@@ -7,6 +7,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gbackprop import network as networks
 from gbackprop.array import FLOATS, asarray, device_of, is_array
 from gbackprop.base.tensors import check_tensors, read_tensors, write_tensors
@@ -163,7 +165,7 @@ def _result_of(reader: Reader, tree: dict[str, Any], _: Any) -> Result:
     loss = reader.value("loss", tree["loss"])
     expect("loss", loss, "a scalar", is_number(loss) or (is_array(loss) and loss.ndim == 0))
     output = reader.array("output", tree["output"])
-    gradient = reader.mapping("gradient", tree["gradient"], "an array", is_array)
+    gradient = reader.mapping("gradient", tree["gradient"], "an array", _is_shaped)
     values = []
     for quantity, part in zip(quantities, tree["values"], strict=True):
         right = _anything if isinstance(quantity, StoredQuantity) else _computed
@@ -177,7 +179,12 @@ def _anything(value: Any) -> bool:
 
 
 def _computed(value: Any) -> bool:
-    return is_array(value) or isinstance(value, KINDS)
+    return _is_shaped(value) or isinstance(value, KINDS)
+
+
+def _is_shaped(value: Any) -> bool:
+    """Return whether a value is an array, or a number of NumPy's, as sums of shape () are."""
+    return is_array(value) or isinstance(value, np.number)
 
 
 def _scale_of(tree: Any) -> Scale | None:
