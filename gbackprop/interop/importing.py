@@ -114,8 +114,9 @@ def _dtype(module: torch.nn.Module) -> str | None:
 def _check_memory(module: torch.nn.Module) -> None:
     """Check that no parameter is in the memory of another one or of a buffer, which a step of torch's changes, too."""
     known: dict[int, list[tuple[str, torch.Tensor]]] = {}
-    strided = lambda value: value.layout is torch.strided and not value.is_neg()  # noqa: E731
-    for name, value in filter(lambda each: strided(each[1]), (*module.named_parameters(), *module.named_buffers())):
+    for name, value in (*module.named_parameters(), *module.named_buffers()):
+        if value.layout is not torch.strided or value.is_neg():
+            continue
         others = known.setdefault(value.untyped_storage().data_ptr(), [])
         for other, each in others:
             trained = value.requires_grad or each.requires_grad
