@@ -119,8 +119,7 @@ def _check_memory(module: torch.nn.Module) -> None:
             continue
         others = known.setdefault(value.untyped_storage().data_ptr(), [])
         for other, each in others:
-            trained = value.requires_grad or each.requires_grad
-            if trained and np.shares_memory(each.detach().numpy(), value.detach().numpy()):
+            if any(x.requires_grad for x in (value, each)) and np.shares_memory(value.detach(), each.detach()):
                 words = f"got {other} and {name} in the same (make them one, or clone one)"
                 raise at("", module, f"expected parameters in memory of their own, {words}")
         others.append((name, value))
