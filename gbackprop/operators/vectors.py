@@ -56,9 +56,7 @@ class Layout:
 
     def named(self, parts: dict[str, Array], single: bool = False) -> dict[str, Array]:
         """Return a dictionary for the user, of K vectors or of one."""
-        if single:  # no index, which would make numbers of what has shape (1,)
-            parts = {name: value.reshape(value.shape[1:]) for name, value in parts.items()}
-        return structured(self.network, parts)
+        return structured(self.network, {name: value[0] for name, value in parts.items()} if single else parts)
 
     def within(self, part: slice) -> Layout:
         """Return the layout for a piece of data: `split` takes its rows of the input, `join` puts zeros elsewhere."""

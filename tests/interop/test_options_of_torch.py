@@ -50,6 +50,7 @@ OPTIONS = {
     "rrelu": (lambda m, y: F.rrelu(y, 0.1, 0.5), (6,)),
     "prelu": (lambda m, y: F.prelu(y, m.w), (4, 2)),
     "prelu, one number": (lambda m, y: F.prelu(y, m.v[2:3]) + F.prelu(y[:, :, None], m.v[:1])[:, :, 0], (6,)),
+    "prelu, numbers": (lambda m, y: F.prelu(y[:, 0], m.v[:1])[:, None] * y, (6,)),
     "prelu, images": (lambda m, y: F.prelu(y, m.v[:2]) + torch.prelu(y, m.square[0, :2]), IMAGE),
     "glu": (lambda m, y: F.glu(y, dim=1), (4, 3)),
     "softmin": (lambda m, y: F.softmin(y, dim=1), (4, 3)),
