@@ -88,7 +88,7 @@ class KFAC(Factors, Sampled):
     fixed = Sampled.fixed | OPTIONS
     name = "kfac"
     scale = "B ⊗ A, A = 1/N Σₙₜ u uᵀ, B = R/M Σₙₘ b bᵀ"
-    powers, estimates = (1, 1), KFLR
+    estimates = KFLR
 
     def __init__(
         self, mc_samples: int = 1, targets: Array | None = None, fisher: str = "mc", sharing: str = "bias",
@@ -104,6 +104,11 @@ class KFAC(Factors, Sampled):
     def merging(self) -> FactorPairs:
         """B = I is no sum over samples."""
         return FactorPairs(Averaged() if self.fisher == "forward-only" else Summed())
+
+    @property
+    def powers(self) -> tuple[int, int]:  # type: ignore[override]
+        """∇ℓ∇ℓᵀ at the true targets has c², and B = I has no scale."""
+        return {"empirical": (1, 2), "forward-only": (0, 0)}.get(self.fisher, (1, 1))
 
     def statistics(self) -> tuple[Statistic, ...]:
         if self.convention:

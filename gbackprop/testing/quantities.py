@@ -239,8 +239,6 @@ def _merged(runs: Runs, quantity: Quantity, reduction: str) -> Compared:
 
 
 def _reduced(runs: Runs, quantity: Quantity) -> Compared:
-    if getattr(quantity, "convention", None):
-        raise NotGivenError(NO_CONVENTION)
     powers = quantity.stated("powers")
     if powers is None:
         raise NotGivenError("its powers of R and c are not stated: give the quantity `powers`")

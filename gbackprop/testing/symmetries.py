@@ -77,7 +77,7 @@ def check_symmetries(
     known = [each.name for each in SYMMETRIES]
     if unknown := [name for name in only if name not in known]:
         raise ValueError(f"only: expected names among {', '.join(known)}, got {unknown[0]!r}")
-    if not is_trainable(network):
+    if isinstance(network, Layer) and not is_trainable(network):
         raise ValueError(f"network: expected a parameter that is not frozen, got none in {network!r}")
     generator, claims = np.random.default_rng(rng), Claims(f"{network!r} with {loss!r}", ["backward"])
     posed = claims.attempt("backward", "takes the batch", _posed, network, loss, x, y, (generator, device))

@@ -117,9 +117,7 @@ class Remade:
     def expected(self, quantity: Quantity, key: str, value: Any, given: Posed, old: str) -> Any:
         """Return what becomes of a factor, `key`, or of the whole value; None if nothing is known of it."""
         if key:
-            order, scale = (self.rows, self.out**-2) if key == "B" else (self.columns, self.into**2)
-            grouped = value[self.group] if value.ndim == 3 else value
-            return scale * (grouped if order is None or value.ndim == 3 else value[np.ix_(order, order)])
+            return self._factor(getattr(quantity, "convention", None), key, value)
         if self.out != self.into and not is_shipped(quantity):
             raise NotGivenError("how it changes with the scale of a parameter is not stated")
         first = all(each.reduction.name in ("sum", "batch") for each in quantity.statistics())
@@ -128,6 +126,19 @@ class Remade:
         if pairs(quantity) or value.ndim != len(shape) + lead:  # a norm, the same for entries in any order
             return None if self.old else value * scale
         return self._moved(value.reshape(len(value) if lead else 1, shape[0], -1)) * scale
+
+
+    def _factor(self, convention: Any, key: str, value: Any) -> Any:
+        """Return what becomes of A or of B."""
+        order, scale = (self.rows, 1 / self.out) if key == "B" else (self.columns, self.into)
+        each = np.full(value.shape[-1], scale)
+        if convention and convention.fisher == "forward-only" and key == "B":
+            each[:] = 1.0  # B = I
+        if convention and convention.joint_bias and key == "A":
+            each[-1] = 1.0  # of the 1 that follows the inputs
+            order = None if order is None else np.append(order, len(order))
+        grouped = value[self.group] if value.ndim == 3 else value
+        return each[:, None] * (grouped if order is None or value.ndim == 3 else value[np.ix_(order, order)]) * each
 
 
 @dataclass(frozen=True)
