@@ -115,6 +115,9 @@ def test_a_root_of_a_square():
             return y * (1 - y) * (1 - 2 * y)
 
     assert certify(Rooted(), -3.0, 3.0).ok
+    Rooted.formulas = {"forward": "y = √(2x²)", "mjp": "2x/y g"}
+    with pytest.raises(ValueError, match=r"Rooted\(\), forward: expected \|x\| for the root of x², whose kink"):
+        certify(Rooted(), -3.0, 3.0)
 
 
 def test_a_formula_that_begins_with_a_condition_of_indices():

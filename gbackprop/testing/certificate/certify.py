@@ -37,7 +37,7 @@ def certify(subject: Layer | Loss, low: float = -50.0, high: float = 50.0, *, ul
         If a formula cannot be parsed; the message names the subject, the formula and the place.
     TypeError, ValueError
         If `subject` is no layer or loss, a layer is not elementwise, samples of a loss depend on each other, the
-        function is not stated, or the ends are none.
+        function is not stated or is a root of a square, or the ends are none.
     MissingExtraError
         If SymPy or mpmath is not installed.
     """

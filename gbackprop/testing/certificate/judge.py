@@ -9,7 +9,7 @@ from typing import Any
 
 import mpmath
 import numpy as np
-from sympy import factor_terms
+from sympy import factor_terms, sign
 
 from gbackprop.calculus.layer import Layer
 from gbackprop.layers import Elementwise
@@ -36,7 +36,11 @@ def judged(subject: Layer | Loss, interval: tuple[float, float], ulps: float) ->
     settings = [*settings_of(subject, *interval)]
     parts = parsed(subject.formulas, methods, settings[0], title)
     with np.errstate(all="ignore"):
-        return _Judge([Tracing(each, parts, methods, ulps / 2).run() for each in settings], ulps).certificate(title)
+        sweeps = [Tracing(each, parts, methods, ulps / 2).run() for each in settings]
+        slopes = [entry for each in sweeps for region in each.regions for entry in region.derived[methods[1]]]
+        if any(entry.has(sign) for entry in slopes):
+            raise ValueError(f"{title}, {methods[0]}: expected |x| for the root of x², whose kink no comparison shows")
+        return _Judge(sweeps, ulps).certificate(title)
 
 
 class _Judge:
