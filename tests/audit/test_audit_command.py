@@ -248,11 +248,18 @@ def model(): return gb.Sequential()
     assert refused(capsys, "audit", f"{mine}_functions:zebra").endswith("has no 'zebra'; it has rule, model")
 
 
+OF_LAYERS = "--input and --batch go with a layer or a loss, which gbackprop.quantities:DiagGGN is not"
+
+
 def test_input_is_needed_and_needs_a_target(mine, capsys):
     expected = f"{mine}:Wrong: give the shape of its input, as in --input 3,8,8"
     assert refused(capsys, "audit", f"{mine}:Wrong").startswith(expected)
     assert refused(capsys, "audit", f"{mine}:Half").startswith(f"{mine}:Half: give the shape")
-    assert refused(capsys, "audit", "--input", "3").startswith("--input and --loss go with a target")
+    for option in ("--input", "--batch"):
+        assert refused(capsys, "audit", option, "4").startswith("--input, --loss and --batch go with a target")
+        assert refused(capsys, "audit", option, "4", "gbackprop.quantities:DiagGGN").startswith(OF_LAYERS)
+        refusal = refused(capsys, "audit", "--certificate", "gbackprop.layers:Tanh", option, "4")
+        assert refusal.startswith("--certificate goes without --input, --loss, --batch, --rows and --symmetries")
     assert refused(capsys, "audit", "--symmetries").startswith("--symmetries goes with a target")
     assert refused(capsys, "audit", f"{mine}:Cube", "--device", "cuda").startswith("--device goes with --symmetries")
     refusal = refused(capsys, "audit", "--symmetries", f"{mine}:Half", "--input", "3")

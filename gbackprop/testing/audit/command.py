@@ -22,6 +22,9 @@ from gbackprop.testing.audit.users import audited
 from gbackprop.testing.cases import ALL_LAYERS, LOSSES, NETWORKS
 from gbackprop.testing.certificate.certify import is_elementwise
 
+BATCH = 3
+"""Samples of an audit if the command does not say how many."""
+
 
 def run(options: argparse.Namespace) -> int:
     """Audit what the options name, show what was found, and write the page."""
@@ -36,6 +39,8 @@ def run(options: argparse.Namespace) -> int:
             subject = resolve(options.target)
             if options.loss and not isinstance(subject, Layer):
                 raise TargetError(f"--loss goes with a network or a layer, which {options.target} is not")
+            if (options.input or options.batch != BATCH) and not isinstance(subject, Layer | Loss):
+                raise TargetError(f"--input and --batch go with a layer or a loss, which {options.target} is not")
             found, detailed = audited(options, subject, auditor)
             findings = _shown(found, detailed or options.rows)
     if options.html is not None:
@@ -92,11 +97,12 @@ def _size(shape: Shape) -> str:
 
 def _check_options(options: argparse.Namespace) -> None:
     """Refuse what cannot end well before anything is computed."""
-    if options.certificate and (options.input or options.loss or options.rows or options.symmetries):
-        others = "--input, --loss, --rows and --symmetries"
+    posed = options.input or options.loss or options.batch != BATCH
+    if options.certificate and (posed or options.rows or options.symmetries):
+        others = "--input, --loss, --batch, --rows and --symmetries"
         raise TargetError(f"--certificate goes without {others}: it takes one number at a time")
-    if options.target is None and (options.input or options.loss or options.symmetries):
-        given = "--symmetries goes" if options.symmetries else "--input and --loss go"
+    if options.target is None and (posed or options.symmetries):
+        given = "--symmetries goes" if options.symmetries else "--input, --loss and --batch go"
         raise TargetError(f"{given} with a target, as in: audit my_layers:Swish --input 4")
     if options.device != "cpu" and not options.symmetries:
         raise TargetError(f"--device goes with --symmetries, got --device {options.device}")
@@ -127,7 +133,7 @@ def _write(findings: list[Finding], options: argparse.Namespace) -> None:
     """Write the page; its command leaves out options that have their defaults."""
     words = ["python", "-m", "gbackprop", "audit"] + ([options.target] if options.target else [])
     words += ["--symmetries"] * options.symmetries + ["--certificate"] * options.certificate
-    for name, default in (("input", None), ("loss", None), ("batch", 3), ("seed", 0), ("device", "cpu")):
+    for name, default in (("input", None), ("loss", None), ("batch", BATCH), ("seed", 0), ("device", "cpu")):
         value = getattr(options, name)
         words += [] if value == default else [f"--{name}", str(value)]
     try:
