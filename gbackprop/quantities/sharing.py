@@ -29,6 +29,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gbackprop.array import Array, array_module
+from gbackprop.base.checks import check_flag
 from gbackprop.calculus.jacobian import Outer, ParameterJacobian
 from gbackprop.calculus.layer import Leaf
 from gbackprop.calculus.mixed import jacobians_of_zeros
@@ -88,8 +89,7 @@ class Convention:
             if not isinstance(value, str) or value not in known:
                 words = f"{', '.join(map(repr, known[:-1]))} or {known[-1]!r}"
                 raise ValueError(f"{owner}, {name}: expected {words}, got {value!r}")
-        if not isinstance(joint_bias, bool):
-            raise TypeError(f"{owner}, joint_bias: expected True or False, got {joint_bias!r}")
+        joint_bias = check_flag(f"{owner}, joint_bias", joint_bias)
         if fisher != "mc" and (drawn.mc_samples != 1 or drawn.targets is not None):
             raise ValueError(f"{owner}: mc_samples and targets are for fisher='mc', got fisher={fisher!r}")
         vars(self).update(owner=owner, fisher=fisher, sharing=sharing, joint_bias=joint_bias)

@@ -21,6 +21,7 @@ pytest.importorskip("rich")
 from rich.console import Console
 
 from gbackprop.base.files import OutputError
+from gbackprop.base.threads import cpu_count
 from gbackprop.curvature.data.executors import Pool, open_pool
 from gbackprop.experiments import study, worker
 from gbackprop.experiments.estimate import Forecast, duration, weight
@@ -377,6 +378,11 @@ def test_two_mpi_ranks_give_the_numbers_of_processes(tmp_path, by_processes):
 def test_executors_that_make_no_sense(name, workers, expected):
     with pytest.raises(ValueError, match=expected), open_pool(name, workers):
         pass
+
+
+def test_as_many_processes_as_are_asked_for_or_one_a_core():
+    with open_pool("processes", cpu_count() + 1) as more, open_pool("processes") as each:
+        assert (more.slots, each.slots) == (cpu_count() + 1, cpu_count())
 
 
 def test_mpi_without_ranks():

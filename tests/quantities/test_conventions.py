@@ -220,6 +220,10 @@ def test_wrong_arguments(make, message):
     assert str(caught.value) == message
 
 
+def test_a_flag_may_be_of_numpy():
+    assert q.KFAC(joint_bias=np.True_).convention == q.KFAC(joint_bias=True).convention
+
+
 UNFIT = [
     (lambda: layers.Linear(4, 2, bias=False), (4,), "its weight has no bias in this layer, or that is frozen"),
     (lambda: layers.Conv1d(4, 2, 1, groups=2), (4, 1), "its weight has 2 groups"),
