@@ -352,6 +352,12 @@ def test_multiplications_of_one_sample_are_the_formula():
         assert multiplications(plan) == ((1 + columns) * weights + factors, 30 * 7)
 
 
+def test_a_layer_of_several_inputs_counts_as_a_product_of_two():
+    joined = gb.Product(layers.Linear(5, 4), layers.Linear(5, 4))
+    plan = make_plan(network(joined, layers.Linear(4, 3)), CE, *batch(2, 5, classes=3), [], 0)
+    assert multiplications(plan) == (2 * 20 + 4 * 4 + 12, 20)
+
+
 def test_blas_has_one_thread_up_to_a_product_of_all_samples_or_a_total():
     dense, conv = network(layers.Linear(784, 128)), network(layers.Conv2d(3, 8, 3), layers.Flatten())
     for net, shape, expected in ((dense, (784,), 2**22 // (784 * 128)), (conv, (3, 34, 34), 2**24 // (27 * 8 * 32**2))):

@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 from changes import changes
-from mutants import ROOT, equivalent
+from mutants import ROOT, equivalent, keys_of
 
 SOURCE = '''
 LIMIT = 3
@@ -47,6 +47,14 @@ def test_changes_are_what_they_say():
 def test_each_change_is_another_program():
     programs = [ast.unparse(change.applied(SOURCE)) for change in changes("f.py", SOURCE)]
     assert len({ast.unparse(ast.parse(SOURCE)), *programs}) == len(programs) + 1
+
+
+def test_an_edit_elsewhere_does_not_change_what_is_drawn():
+    whole, edited = ({*keys_of(list(changes("f.py", text)), 0).values()} for text in (SOURCE, f"first = 7{SOURCE}"))
+    assert len(whole) == len(EXPECTED)
+    assert len(edited - whole) == 1
+    assert whole < edited
+    assert not whole & {*keys_of(list(changes("f.py", SOURCE)), 1).values()}
 
 
 @cache

@@ -9,13 +9,14 @@ import ast
 import importlib.machinery
 import importlib.util
 import os
-import random
 import re
 import signal
 import sys
 import time
 import tomllib
+from collections import Counter
 from functools import cache
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +34,22 @@ SIZE = re.compile(r"(Add|Sub|Mult|Div|FloorDiv|Pow|Lt|LtE|Gt|GtE|-?\d\S*) → ")
 
 
 def drawn(count: int, seed: int) -> list[Change]:
-    """Draw changes from the whole package, each equally likely."""
+    """Draw changes from the whole package, each equally likely; an edit elsewhere does not change which are drawn."""
     package = ROOT / "gbackprop"
     files = sorted(package.rglob("*.py"))
     every = [change for path in files for change in changes(str(path.relative_to(package)), path.read_text())]
-    return random.Random(seed).sample(every, min(count, len(every)))
+    return sorted(every, key=keys_of(every, seed).__getitem__)[:count]
+
+
+def keys_of(every: list[Change], seed: int) -> dict[Change, bytes]:
+    """Return a random number for each change, by what it is and how often that stands above it in its file."""
+    above: Counter[tuple[str, str, str]] = Counter()
+    keys = {}
+    for change in every:
+        place = change.file, change.source, change.what
+        keys[change] = blake2b(repr((seed, *place, above[place])).encode()).digest()
+        above[place] += 1
+    return keys
 
 
 def equivalent() -> dict[tuple[str, str, str], str]:
