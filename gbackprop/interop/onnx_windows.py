@@ -96,7 +96,7 @@ def _pooled(call: OnnxCall, layer: Layer, x: OnnxTensor, strides: tuple[int, ...
     """Pool; without windows that start in padding which was added after the input, as the layer takes it for input."""
     y, pads = call.put(layer, x), call.attribute("pads", (0,) * len(strides))
     starts = [-(-(n + pad) // s) for n, pad, s in zip(call.x.shape[1:], pads, strides, strict=False)]
-    if x == call.x or all(map(le, y.shape[1:], starts)):
+    if all(map(le, y.shape[1:], starts)):
         return y
     return call.put(Operation("getitem", index=(slice(None), *map(slice, starts))), y)
 

@@ -230,7 +230,7 @@ def _mixed(probe: Probe, name: str, rng: np.random.Generator) -> Compared:
     kinks = np.zeros(got.shape, dtype=bool)
     kinks[:, : len(entries), len(entries) :] = second.kinks.reshape(len(entries), n, d).swapaxes(0, 1)
     off = kinks | kinks.swapaxes(1, 2)
-    found, expected, oracle = np.where(off, 0, got), np.where(off, 0, want), f"{second.oracle} of mjp"
+    (found, expected), oracle = np.where(off, 0, (got, want)), f"{second.oracle} of mjp"
     rounding = lambda: rounding_of(squared(probe.cast(np.float32))[0], got)  # noqa: E731
     return Compared(found, expected, oracle, second.tolerance, size, rounding=rounding)
 

@@ -121,7 +121,7 @@ def inside(loss: Loss, values: np.ndarray) -> np.ndarray:
 def some_of(count: int, rng: np.random.Generator, size: int = 1) -> np.ndarray:
     """Return all of `count` coordinates or, if there are too many, some; `size` is how many numbers go with each."""
     most = min(COORDINATES, max(LEAST_COORDINATES, NUMBERS // size))
-    return np.arange(count) if count <= most else np.sort(rng.choice(count, most, replace=False))
+    return np.sort(rng.choice(count, min(count, most), replace=False))
 
 
 def units(shape: tuple[int, ...], batch: int, where: np.ndarray) -> np.ndarray:

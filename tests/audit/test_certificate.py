@@ -67,6 +67,12 @@ def test_a_layer_that_draws_is_certified_for_each_number_that_it_draws():
     assert (alone.title, alone.options["training"]) == ("", 0)
 
 
+def test_a_loss_is_certified_at_outputs_where_it_is_defined():
+    found = [*settings_of(losses.BCELoss(), -5.0, 5.0)]
+    assert all(0 < each.numbers[f"f{n}"] < 1 for each in found for n in (1, 2, 3))
+    assert {(each.low, each.high) for each in found} == {(0.0, 1.0)}
+
+
 def test_the_derivation_and_the_kink():
     certificate = certify(layers.LeakyReLU(0.1))
     assert certificate.kinks == (0.0,)

@@ -85,8 +85,8 @@ CALLS = [
     (np.einsum, ("ij->ji", (2, 3)), 0), (np.mean, ((3, 4), 0), 16), (np.var, ((3, 4), 0), 56), (np.std, ((5,),), 23),
     (np.sum, ((3, 4), 0), 12), (np.max, ((3, 4),), 12), (np.exp, ((3, 4),), 12), (np.maximum, ((3, 4), (4,)), 12),
     (np.round, ((3, 4),), 12), (np.sort, ((2, 8),), 48), (np.sort, ((8, 2), 0), 48), (np.transpose, ((2, 3),), 0),
-    (np.linalg.inv, ((2, 3, 3),), 108), (np.pad, ((2, 3), 1), 0),
-    (np.linalg.eigh, ((2, 3, 3),), 2 * 9 * 27), (np.linalg.solve, ((3, 3), (3, 2)), 54),
+    (np.linalg.inv, ((1, 2, 3, 3),), 108), (np.pad, ((2, 3), 1), 0),
+    (np.linalg.eigh, ((1, 2, 3, 3),), 2 * 9 * 27), (np.linalg.solve, ((3, 3), (3, 2)), 54),
     (np.linalg.cholesky, ((3, 3),), 9), (lambda a: np.linalg.svd(a, False), ((2, 3, 5),), 2 * (14 * 45 + 8 * 27)),
 ]  # fmt: skip
 

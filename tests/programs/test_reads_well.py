@@ -11,6 +11,7 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
+from gbackprop.plain.programs import rules
 
 MOST = [((), 40), ((q.DiagGGN(),), 60), ((q.KFLR(),), 60), ((q.DiagHessian(),), 60)]
 
@@ -116,6 +117,12 @@ def test_no_axis_of_size_one_is_carried_along_to_be_taken_off_again(groups):
     x = np.random.default_rng(0).standard_normal((3, 2, 3, 4))
     source = gb.program(net, losses.MSELoss(), x, np.zeros((3, 4, 2, 3))).source
     assert re.findall(r"\[[:, ]*: 0\]|\[(?::, )+0\]", source) == []
+
+
+def test_axes_that_are_one_in_memory_count_as_one_in_the_order_of_axes():
+    split = np.zeros((4, 6), np.int8).reshape(2, 2, 6).transpose(2, 0, 1)
+    assert rules._order(split, (4, 6)) == (1, 0)
+    assert rules._order(split[::-1], (4, 6)) is None
 
 
 def test_what_is_folded_is_recorded_too():

@@ -40,7 +40,7 @@ def expression(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
 
 
-def written(value: np.ndarray, listed: bool = True) -> str | None:
+def written(value: np.ndarray, listed: bool) -> str | None:
     """Return an array as text, None if that is long; a list of numbers only if `listed` says so."""
     dtype = f", dtype={value.dtype.name!r}"
     if value.ndim == 1 and value.dtype == np.int64 and value.size > 1 and (value == np.arange(value.size)).all():
