@@ -104,7 +104,7 @@ def _swish(call: OnnxCall) -> OnnxTensor:
 
 def _cast(call: OnnxCall) -> OnnxTensor | Known:
     to, value = call.attribute("to"), call.get(0)
-    if to is None and isinstance(value, Known):  # the other input gives nothing but its dtype
+    if isinstance(value, Known):  # of CastLike: its other input gives nothing but its dtype
         return Known(call.node.output[0], tuple(each.astype(call.draft.dtype) for each in value.arrays))
     name = call.draft.dtype if to is None else onnx.helper.tensor_dtype_to_np_dtype(to).name
     if name != call.draft.dtype:
