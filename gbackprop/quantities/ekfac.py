@@ -79,6 +79,11 @@ class EKFAC(Factors, Sampled):
         known = ("mc", "exact", "empirical")
         self.convention = Convention("EKFAC", fisher, sharing, joint_bias, self.signal, known)
 
+    @property
+    def powers(self) -> tuple[int, int]:  # type: ignore[override]
+        """Those of the convention."""
+        return self.convention.powers
+
     def statistics(self) -> tuple[Statistic, ...]:
         return self.convention.statistics(self.signal)
 

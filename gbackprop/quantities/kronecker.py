@@ -107,8 +107,8 @@ class KFAC(Factors, Sampled):
 
     @property
     def powers(self) -> tuple[int, int]:  # type: ignore[override]
-        """∇ℓ∇ℓᵀ at the true targets has c², and B = I has no scale."""
-        return {"empirical": (1, 2), "forward-only": (0, 0)}.get(self.fisher, (1, 1))
+        """Those of the convention."""
+        return self.convention.powers if self.convention else (1, 1)
 
     def statistics(self) -> tuple[Statistic, ...]:
         if self.convention:

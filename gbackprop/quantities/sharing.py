@@ -119,6 +119,11 @@ class Convention:
         scale = f"B ⊗ A, A = {a}{one}, B = {'I' if self.fisher == 'forward-only' else total}"
         return scale, f"A = input_square / N, {end}"
 
+    @property
+    def powers(self) -> tuple[int, int]:
+        """Those of R and c in B: see `Quantity.powers`. ∇ℓ ∇ℓᵀ at the true targets has c², and B = I has no scale."""
+        return {"empirical": (1, 2), "forward-only": (0, 0)}.get(self.fisher, (1, 1))
+
     def columns(self, drawn: MonteCarlo) -> Signal:
         """Return the columns of `fisher`; `drawn` are those of "mc"."""
         return {"mc": drawn, "exact": EXACT}.get(self.fisher, GRADIENT)

@@ -230,7 +230,7 @@ def _cause(subject: Subject, point: Arrays, found: Arrays, name: str) -> str:
         known = [text for number, text in factors.items() if abs(factor - number) <= 1e-4 * abs(number)]
         if np.max(np.abs(want - factor * got)) <= allowed and (known or p.size > 2):
             return ", ".join(filter(None, [words, (known or [f"it should be multiplied by {factor:.6g}"])[0]]))
-        if p.size > 2 and np.max(np.abs(want - got - share * decay)) <= allowed:
+        if p.size > 1 and np.max(np.abs(want - got - share * decay)) <= allowed:
             side = "is missing" if share > 0 else "is too much, or there twice"
             return ", ".join(filter(None, [words, f"{abs(share):.4g} × the parameter, as of weight decay, {side}"]))
     return ""

@@ -123,22 +123,27 @@ class Remade:
         first = all(each.reduction.name in ("sum", "batch") for each in quantity.statistics())
         scale, lead = (self.into / self.out) ** (1 if first else 2), per_sample(quantity, given)
         shape = given.network.parameter_shapes()[old]
-        if pairs(quantity) or value.ndim != len(shape) + lead:  # a norm, the same for entries in any order
-            return None if self.old else value * scale
+        if pairs(quantity) or value.ndim != len(shape) + lead:  # a norm or trace, the same for entries in any order
+            joint = self.into != 1 and vars(quantity).get("joint_bias")
+            return None if self.old or joint else value * scale
         return self._moved(value.reshape(len(value) if lead else 1, shape[0], -1)) * scale
 
 
     def _factor(self, convention: Any, key: str, value: Any) -> Any:
         """Return what becomes of A or of B."""
         order, scale = (self.rows, 1 / self.out) if key == "B" else (self.columns, self.into)
-        each = np.full(value.shape[-1], scale)
+        joint = convention and convention.joint_bias and key == "A"  # u is followed by a 1
+        if value.ndim == 3:
+            value = value[self.group]
+        elif order is not None:
+            order = np.append(order, len(order)) if joint else order
+            value = value[np.ix_(order, order)]
+        scales = np.full(len(value), scale)
+        if joint:
+            scales[-1] = 1.0
         if convention and convention.fisher == "forward-only" and key == "B":
-            each[:] = 1.0  # B = I
-        if convention and convention.joint_bias and key == "A":
-            each[-1] = 1.0  # of the 1 that follows the inputs
-            order = None if order is None else np.append(order, len(order))
-        grouped = value[self.group] if value.ndim == 3 else value
-        return each[:, None] * (grouped if order is None or value.ndim == 3 else value[np.ix_(order, order)]) * each
+            scales[:] = 1.0  # B = I
+        return scales[:, None] * value * scales
 
 
 @dataclass(frozen=True)

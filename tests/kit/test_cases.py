@@ -8,6 +8,8 @@ import re
 from collections import Counter, defaultdict
 from unittest.mock import patch
 
+import numpy as np
+
 from gbackprop.losses.bit_weights import BitWeights
 from gbackprop.testing.cases import ALL_LAYERS, LAYERS, LOSSES, NETWORKS
 from gbackprop.testing.cases.loss_rows import targets
@@ -51,6 +53,17 @@ def test_each_option_of_a_layer_is_not_its_default_in_some_row():
         seen[family] |= given(row.kind, row.make)
     missing = {family: names - seen[family] for family, names in every.items()}
     assert {family: names for family, names in missing.items() if names} == ELSEWHERE
+
+
+def test_a_layer_whose_jacobian_is_the_same_for_each_sample_says_so():
+    unsaid = set()
+    for row in LAYERS:
+        layer, x = row.layer(np.random.default_rng(0)), row.x(rng=np.random.default_rng(4))
+        columns = np.random.default_rng(2).standard_normal((1, 1, *layer.output_shape(x.shape[1:])))
+        carried = layer.mjp(layer.forward(x)[1], columns.repeat(len(x), 1))
+        same = not (carried - carried[:, :1]).any()
+        unsaid |= {type(layer).__name__} if same and not layer.constant_jacobian else set()
+    assert unsaid == {"Dropout", "Hardsigmoid"}  # in training it draws; between its kinks
 
 
 def test_each_option_of_a_loss_is_not_its_default_in_some_row():

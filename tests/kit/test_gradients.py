@@ -135,6 +135,12 @@ def test_weight_decay(strength, words):
     assert words in row.problem
 
 
+@pytest.mark.parametrize(("p", "told"), [([1.5], False), ([1.5, 2.0], True)])
+def test_one_number_alone_is_not_told_to_have_weight_decay(p, told):
+    (row,) = check_gradient(lambda p: (p**4).sum(), lambda p: 4 * p**3 + 0.1 * p, np.array(p)).failures
+    assert ("0.1 × the parameter, as of weight decay" in row.problem) == told
+
+
 @pytest.mark.parametrize("scale", [1.0, 2.0**-40, 2.0**40])
 def test_what_rounding_hides_is_said_whatever_the_scale(scale):
     grad = lambda p: 2e-13 * scale * p  # noqa: E731

@@ -348,16 +348,18 @@ def test_what_draws_nothing_is_judged_where_nothing_can_be_drawn():
 @pytest.mark.parametrize("fisher", ["mc", "exact", "empirical", "forward-only"])
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_no_alarm_on_the_conventions_of_kfac(fisher, reduction):
-    conventions = itertools.product(["bias", "expand", "reduce"], [False, True])
-    asked = [q.KFAC(fisher=fisher, sharing=sharing, joint_bias=joint) for sharing, joint in conventions]
+    kinds = [q.KFAC, q.EKFAC] if fisher != "forward-only" else [q.KFAC]
+    conventions = itertools.product(kinds, ["bias", "expand", "reduce"], [False, True])
+    asked = [kind(fisher=fisher, sharing=sharing, joint_bias=joint) for kind, sharing, joint in conventions]
     rng, dense = np.random.default_rng(0), [layers.Linear(12, 5), layers.ReLU(), layers.Linear(5, 3)]
     network = gb.Sequential(layers.Conv1d(2, 3, 2), layers.Tanh(), layers.Conv1d(3, 4, 1), layers.Flatten(), *dense)
     x, y = rng.standard_normal((6, 2, 4)), rng.standard_normal((6, 3))
     scaled = ["the loss × 3", "sum = N × mean", *OF_WEIGHTS]
     report = check_symmetries(network, losses.MSELoss(reduction=reduction), x, y, quantities=asked, only=scaled)
     report.assert_ok()
-    judged = [row.claim for row in report.rows if row.method == "KFAC" and row.verdict == "ok"]
-    assert {name: judged.count(name) for name in scaled} == dict.fromkeys(scaled, 9)  # three are asked for anyway
+    for kind, count in zip(kinds, [9, 6], strict=False):  # three of KFAC are asked for anyway
+        judged = [row.claim for row in report.rows if row.method == kind.__name__ and row.verdict == "ok"]
+        assert {name: judged.count(name) for name in scaled} == dict.fromkeys(scaled, count)
 
 
 def test_what_is_no_network_is_a_row():

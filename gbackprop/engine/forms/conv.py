@@ -189,7 +189,7 @@ def _framed(layer: Conv, mat: Array) -> Array:
 def push_tiled(outer: TiledOuter, directions: Array, shape: Shape) -> Array:
     """y[t] = P u[t] by tiles, which needs no u."""
     images = [outer.tiles.forward(outer.x, direction) for direction in directions]
-    return channels_first(images[0][None] if len(images) == 1 else array_module(directions).stack(images), 2)
+    return channels_first(array_module(directions).stack(images), 2)
 
 
 def routing_pays(layer: Conv, columns: int, windows: int, shape: Shape) -> bool:
