@@ -129,7 +129,10 @@ def test_the_names_of_ways_to_cut_the_work_are_their_options():
 def test_a_kfac_of_another_convention_has_no_oracle_of_its_own():
     report = check_quantity(q.KFAC(fisher="exact", sharing="reduce"), *PROBLEM)
     report.assert_ok()
-    assert "scales with R and c as it should" in {row.claim for row in report.rows if row.problem == kit.NO_CONVENTION}
+    assert [row.claim for row in report.rows if row.problem == kit.NO_CONVENTION] == [
+        "is B ⊗ A, A = 1/N Σₙ ū ūᵀ, B = R Σₙᵥ b bᵀ"
+    ]
+    assert "scales with R and c as it should" in {row.claim for row in report.rows if row.verdict == "ok"}
 
 
 @pytest.mark.parametrize(
