@@ -206,6 +206,14 @@ def test_the_inverse_of_a_jacobian_is_that_of_least_squares(damping):
     assert (found.steps, np.linalg.norm(x)) == (3, pytest.approx(length))
 
 
+@pytest.mark.parametrize("columns", [1, 4])
+def test_least_squares_of_a_system_end_at_the_residual_that_is_asked_for(columns):
+    operator, v = make("GGN").damped(1e-3), drawn((26, columns))
+    for rtol in 0.5 ** np.arange(1, 20):
+        left = v - operator @ (operator.inverse("lsmr", rtol=rtol) @ v)
+        assert (np.linalg.norm(left, axis=0) <= 1.001 * rtol * np.linalg.norm(v, axis=0)).all()
+
+
 def test_systems_that_are_not_solved():
     operator, v = make("GGN"), drawn(26)
     largest = np.linalg.eigvalsh(operator.to_dense())[-1]
