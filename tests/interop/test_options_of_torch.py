@@ -622,6 +622,17 @@ def test_integers_of_conditions_need_no_check(function):
     np.testing.assert_array_equal(network(x.numpy()), module(x).detach())
 
 
+@pytest.mark.parametrize("signs", [(1, "add", 1), (-1, "add", -1), (1, "sub", -1), (-1, "sub", 1)])
+def test_sums_of_conditions_are_checked_where_they_may_be_too_large(signs):
+    def joined(x, factor):
+        one, name, other = signs
+        return getattr(one * factor * (x > 0), name)(other * factor * (x > 1)).float()
+
+    assert "Exact" not in repr(of_integers(lambda x: joined(x, 8_000_000))[1])
+    with pytest.raises(ValueError, match="expected integers of at most 16777215, which float32 and torch have, got 18"):
+        of_integers(lambda x: joined(x, 9_000_000))
+
+
 @pytest.mark.parametrize("function", [
     lambda x: 2**x, torch.pow, lambda x: x + 16777217, lambda x: x == 16777217, lambda x: torch.add(x, x, alpha=3),
     lambda x: x @ torch.eye(4).long(), lambda x: torch.addcmul(x, x, x), lambda x: F.hardtanh(x, -1.5, 9.5),
