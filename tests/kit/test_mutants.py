@@ -15,7 +15,7 @@ def f(x: int = 2) -> int:
     if x <= LIMIT and not x == -1:
         g(x)
     x.y = [a for a in x if a]
-    return x * 2
+    return x * 2 + a * 1.0
 '''
 
 EXPECTED = [
@@ -33,6 +33,8 @@ EXPECTED = [
     ("condition of comprehension inverted", "for a in x if not a]", True),
     ("Mult → Div", "x / 2", True),
     ("2 → 3", "x * 3", True),
+    ("Add → Sub", "x * 2 - a * 1.0", True),
+    ("1.0 → 3.0", "a * 3.0", True),
 ]
 
 

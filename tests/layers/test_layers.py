@@ -104,6 +104,12 @@ class WrongSoftplus(Softplus):
         return super().second(x, y) * (1 + 1e-6)
 
 
+@pytest.mark.parametrize("layer", [row.layer() for row in LAYERS if issubclass(row.kind, Elementwise)], ids=repr)
+def test_a_complex_step_is_the_derivative_at_kinks_too(layer):
+    x = np.array([[-3.0, -2, -1, -0.5, 0, 0.5, 1, 2, 3, 6]])[:, int(isinstance(layer, layers.ReLU)) * 5 :]
+    np.testing.assert_allclose(layer.value(x + 1e-30j).imag, 1e-30 * layer.first(x, layer.value(x)), rtol=1e-9)
+
+
 def test_where_complex_steps_fail_differences_serve():
     report = check_layer(Softplus(), np.random.default_rng(0).standard_normal((3, 4)))
     report.assert_ok()

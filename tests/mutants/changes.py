@@ -145,6 +145,8 @@ def _is_number(node: ast.AST) -> bool:
 def _of_node(node: ast.AST) -> Iterator[tuple[str, Callable[[ast.AST], None]]]:
     """Yield the changes of one node: what each is, and the function that makes it."""
     match node:
+        case ast.BinOp(op=ast.Mult() | ast.Div(), right=ast.Constant(value=1)):
+            pass  # times 1.0, which makes floats of booleans, is divided by 1.0
         case ast.BinOp(op=op) | ast.BoolOp(op=op) if type(op) in SWAPPED:
             other = SWAPPED[type(op)]()
             yield f"{_name(op)} → {_name(other)}", lambda node: setattr(node, "op", other)

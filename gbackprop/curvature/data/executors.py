@@ -35,7 +35,6 @@ class Pool:
         """Go on with a new executor where the old one is broken; return whether there is a new one."""
         if self.renew is None:
             return False
-        self.executor.shutdown(wait=False, cancel_futures=True)
         self.executor = self.renew()
         return True
 
