@@ -247,6 +247,18 @@ def test_assignments_of_functional_programs_copy():
     assert functional.cost().written > plain.cost().written
 
 
+@pytest.mark.parametrize("functional", [False, True])
+def test_an_assignment_reads_what_it_assigns_and_what_it_copies(functional):
+    program = program_of(4, 3, 5, 3, q.KFLR(), functional=functional)
+    steps, values = [step for step in program.steps if step.function is not None], program.recording.tape.values
+    writes = [(step, row) for step, row in zip(steps, program.cost().rows, strict=True) if step.name == "setitem"]
+    for step, row in writes:
+        base, *others = dict.fromkeys(refs(step.args))
+        copied = values[base].nbytes if step.results[0] in program.copied else 0
+        assert row.amounts.read == copied + sum(values[number].nbytes for number in others)
+    assert {step.results[0] in program.copied for step, _ in writes} == {functional}
+
+
 def test_times_are_of_steps_and_in_parts_of_what_the_machine_reaches():
     program = program_of(40, 30, 50, 3, q.DiagGGN())
     before = [np.copy(value) for value in program.recording.tape.values]
