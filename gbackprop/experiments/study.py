@@ -83,7 +83,7 @@ class _Study:
         self._load()
         try:
             with interruptions() as interrupted:
-                while not interrupted.is_set() and (self._hand_out() or self.flying):
+                while not interrupted.is_set() and self._hand_out():
                     self._collect()
                 if interrupted.is_set():
                     self.view.say("stopping at the next step; Ctrl-C again leaves at once")

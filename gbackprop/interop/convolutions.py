@@ -81,7 +81,7 @@ def transposed(call: FunctionCall) -> str:
     at = _spread(size, shape[2:], call.layout.features[1:], options)
     parts = call.reshape(call.op("matmul", matrices, flat), (groups * shape[1], prod(shape[2:]) * prod(size)))
     count = prod(call.layout.features[1:]) + 1
-    places = (np.where(at < 0, 0, at + 1) + count * np.arange(groups * shape[1])[:, None]).astype("int64")
+    places = (at + 1 + count * np.arange(groups * shape[1])[:, None]).astype("int64")
     whole = call.op("scatter_add", parts, places=places, shape=(groups * shape[1], count))
     y = call.reshape(call.op("getitem", whole, index=(slice(None), slice(1, None))), call.layout.features)
     return y if bias is None else call.op("add", y, call.reshape(call.place(bias).name, (-1, *(1,) * len(size))))
@@ -89,16 +89,14 @@ def transposed(call: FunctionCall) -> str:
 
 def _spread(size: Any, window: Any, after: Any, options: Any) -> np.ndarray:
     """Return the place to which a transposed convolution adds each number, −1 for those outside, ``(K L,)``."""
-    found: Any = 0
-    axes = len(size)
+    axes, found, inside = len(size), np.array(0), np.array(True)
     for i, (n, k, m) in enumerate(zip(size, window, after, strict=True)):
         stride, padding, dilation = (options[key][i] for key in ("stride", "padding", "dilation"))
-        at = np.arange(k)[:, None] * dilation + np.arange(n) * stride - padding
-        inside = np.where((at >= 0) & (at < m), at, -(10**12))
         shape = [1] * (2 * axes)
         shape[i], shape[axes + i] = k, n
-        found = found + inside.reshape(shape) * prod(after[i + 1 :])
-    return np.maximum(found, -1).ravel()
+        at = (np.arange(k)[:, None] * dilation + np.arange(n) * stride - padding).reshape(shape)
+        found, inside = found * m + at, inside & (at >= 0) & (at < m)
+    return np.where(inside, found, -1).ravel()
 
 
 def _several(value: Any, dims: int) -> tuple[int, ...]:

@@ -47,7 +47,8 @@ class Powers:
 
     def __str__(self) -> str:
         powers = list(zip("NRch", astuple(self), strict=True))
-        above, below = ([_power(name, p * sign) for name, p in powers if p * sign > 0] for sign in (1, -1))
+        above = [_power(name, p) for name, p in powers if p > 0]
+        below = [_power(name, -p) for name, p in powers if p < 0]
         shown = " ".join(above) or "1"
         return shown if not below else f"{shown}/({' '.join(below)})" if len(below) > 1 else f"{shown}/{below[0]}"
 

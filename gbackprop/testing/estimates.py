@@ -47,7 +47,7 @@ def estimated(runs: Runs, quantity: Quantity) -> Compared:
     wanted = {name: _total(value) for name, value in setting.values(expected())[0].items()}
     if not wanted:
         raise NotGivenError("the network has no parameter that is not frozen")
-    largest = max(map(abs, wanted.values()), default=0.0)
+    largest = max(map(abs, wanted.values()))
     rare = [asarray(each, setting.device) for each in extremes(setting.loss, targets, output)]
     seldom = [values(setting.run(at_targets(fresh, each)))[0] for each in rare]
 
@@ -67,7 +67,7 @@ def estimated(runs: Runs, quantity: Quantity) -> Compared:
 
     error, allowed = errors(1e-12 * largest), -float(special.stdtrit(count - 1, LEVEL / (2 * len(wanted))))
     z = standardized(error)
-    if not max(map(abs, z.values()), default=0.0) <= allowed and largest <= (terms := _of_terms(setting, expected())):
+    if not max(map(abs, z.values())) <= allowed and largest <= (terms := _of_terms(setting, expected())):
         z = standardized(error := errors(terms))  # all is 0 but for rounding
     shared = len(wanted) ** 0.5  # by all parameters: their errors are not independent
     means = [each.mean() for each in totals.values()], [*wanted.values()], [shared * each for each in error.values()]

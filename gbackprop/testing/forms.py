@@ -90,7 +90,5 @@ def _route(probe: Probe) -> Compared:
     form = context.known.of(layer).routes
     assert form is not None
     found = form(layer, probe.saved, above, context)
-    if found is None:
-        raise NotGivenError("has no route")
     got, want = (np.take_along_axis(rows, each.places, 1) * each.slope for rows, each in ((u, found), (y, above)))
     return Compared(got, want, "jmp")

@@ -129,7 +129,10 @@ def test_a_large_convolution_is_unfolded_for_a_few_samples_at_a_time(monkeypatch
     y, (same, u) = CONTEXT.forward(layer, x)
     assert same is x
     assert u is None
-    np.testing.assert_allclose(y, layer.forward(x)[0], rtol=0, atol=1e-14)
+    want, saved = layer.forward(x)
+    np.testing.assert_allclose(y, want, rtol=0, atol=1e-14)
+    of_weight, whole = (layer.parameter_jacobians(each)["weight"] for each in ((same, u), saved))  # by the layer itself
+    np.testing.assert_allclose(of_weight.per_sample(y[None]), whole.per_sample(y[None]), rtol=0, atol=1e-12)
 
 
 def test_pairs_of_positions_give_the_square_of_a_sum(double):

@@ -362,6 +362,10 @@ def test_an_archive_that_is_wrong_is_named(tmp_path, rng, monkeypatch):
         data.load("cifar-100", tmp_path)  # and is not unpacked
 
 
+def test_the_largest_files_of_archives_are_those_that_are_published():
+    assert data.LARGEST == {"cifar-10": 30_730_000, "cifar-100": 153_700_000}
+
+
 @pytest.mark.parametrize("share", [0, 0.3, 0.9, 0.999])
 def test_truncated_archive_is_named(tmp_path, rng, share):
     paths = [tmp_path / "train.bin", tmp_path / "test.bin"]

@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -95,6 +95,19 @@ def test_the_longest_first(tmp_path):
         run(tmp_path, pool=Pool(executor, 1))
     order = [line[0] for line in fake_runs.read(tmp_path) if line[2:] == ("start", 0)]
     assert ["Momentum" in key for key in order] == [False] * 5 + [True] * 2
+
+
+class Broken(ThreadPoolExecutor):
+    """An executor of which a process has died before it is given anything."""
+
+    def submit(self, *args):
+        raise BrokenExecutor
+
+
+def test_a_study_goes_on_where_no_run_is_under_way_as_the_executor_broke(tmp_path):
+    with ThreadPoolExecutor(1) as executor:
+        summary, _ = run(tmp_path, pool=Pool(Broken(), 1, lambda: executor))
+    assert (summary.done, summary.diverged, summary.failed) == (5, 2, ())
 
 
 def test_done_means_done_and_a_study_that_grows_runs_what_is_new(tmp_path):

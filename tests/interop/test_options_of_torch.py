@@ -634,6 +634,18 @@ def test_sums_of_conditions_are_checked_where_they_may_be_too_large(signs):
 
 
 @pytest.mark.parametrize("function", [
+    lambda x: (x > 5) * 10_000_001 + (x > 6) * 10_000_000, lambda x: (x > 5) * -10_000_001 + (x > 6) * -10_000_000,
+    lambda x: (x > 5) * 10_000_001 - (x > 6) * -10_000_000, lambda x: (x > 5) * -10_000_001 - (x > 6) * 10_000_000,
+])  # fmt: skip
+def test_integers_of_conditions_that_may_be_large_are_checked(function):
+    module, network = of_integers(function)
+    x = torch.tensor([[2, 0, 6, 5]])
+    np.testing.assert_array_equal(network(x.numpy()), module(x).detach())
+    with pytest.raises(ValueError, match="expected integers of at most 16777215, which float32 and torch have"):
+        network(x.numpy() + 1)
+
+
+@pytest.mark.parametrize("function", [
     lambda x: 2**x, torch.pow, lambda x: x + 16777217, lambda x: x == 16777217, lambda x: torch.add(x, x, alpha=3),
     lambda x: x @ torch.eye(4).long(), lambda x: torch.addcmul(x, x, x), lambda x: F.hardtanh(x, -1.5, 9.5),
     lambda x: torch.zeros_like(x).copy_(x.float() * 0.3), lambda x: (x * 0.3).cumsum(1, dtype=torch.int64),

@@ -592,6 +592,15 @@ def test_outputs_that_differ_are_told_by_the_first_layer_that_does():
         from_torch(module, torch.rand(3, 4))
 
 
+def test_a_layer_is_named_whose_values_differ_but_none_of_a_chain_that_torch_has_not_followed(monkeypatch):
+    monkeypatch.setattr(layers.Tanh, "value", lambda self, x: 1.01 * x)
+    chain, words = nn.Sequential(nn.Linear(4, 4), nn.Tanh()), r"expected torch's output, of at most \d"
+    with pytest.raises(ValueError, match=rf"^output: {words}"):
+        from_torch(chain, torch.rand(3, 4))
+    with pytest.raises(ValueError, match=rf"^layer inner_tanh, Tanh\(\): {words}"):
+        from_torch(Doing(lambda m, x: torch.tanh(x) + x), torch.rand(3, 4))
+
+
 class OfParameters(nn.Module):
     """What is computed of parameters alone is added to what depends on the samples."""
 

@@ -843,6 +843,8 @@ def test_axes_are_added_powers_are_numbers_and_dtypes_are_left_alone():
     edits = {words().rpartition("were `")[2]: cost for cost, words, _ in edits_of(Cubed.jmp, Cubed())}
     line = "return self.slopes.astype(mat.dtype) * 3 * saved ** {} * mat`"
     assert edits[line.format(3)] < edits[line.format("self.power")]
+    line = "return self.slopes.astype(mat.dtype) * {} * saved ** 2 * mat`"
+    assert edits[line.format(4)] < edits[line.format("self.power")] < edits[line.format("saved")]
     assert not [words for words in edits if re.search(r"dtype\b *[^).]", words)]
 
 

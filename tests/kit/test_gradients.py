@@ -149,6 +149,14 @@ def test_what_rounding_hides_is_said_whatever_the_scale(scale):
     assert ["rounding of f hides it" in words for words in reasons] == [True, True]
 
 
+@pytest.mark.parametrize("size", [1, 1e9, 1e-9])
+def test_the_rounding_of_a_function_is_measured_whatever_the_size_of_its_parameters(size):
+    noise = lambda p: np.random.default_rng(p.view(np.uint32).ravel()).standard_normal()  # noqa: E731
+    subject = Subject(lambda p: 3 + 3e-12 * noise(p), None, size * A, np.random.default_rng(0), None)
+    assert _imprecise(subject, {"params": size * A}, {"params": size * A}) == ""
+    assert 1e-13 < subject.eps < 1e-11
+
+
 def test_the_rounding_of_a_function_is_measured():
     """Numbers that are off by 1e-12, over many draws: each is of few differences."""
     rng, found = np.random.default_rng(0), []

@@ -168,6 +168,24 @@ def test_kronecker_factors_are_there_if_a_layer_says_so():
     assert [row.verdict for row in report.rows if row.method == "kronecker_factors"] == ["ok"]
 
 
+class Squared(layers.Bias):
+    """The Jacobian of a bias that says to have a factor A."""
+
+    def input_square(self):
+        return np.ones((1, 1))
+
+
+class OfSquares(layers.Linear):
+    def parameter_jacobians(self, saved):
+        found = super().parameter_jacobians(saved)
+        return found | {"bias": Squared(found["bias"].rows)}
+
+
+def test_a_bias_has_no_factor_a():
+    report = check_layer(OfSquares(3, 2), RNG.standard_normal((3, 3)))
+    assert named(report) == {("bias.input_square", "is Σₙₜ u uᵀ, of what W is multiplied with")}
+
+
 class Gate(FactoredLayer):
     """y = a b², or a b: the residual of the latter has two columns for each feature."""
 

@@ -49,6 +49,14 @@ def test_one_place_of_features_has_no_axis(name, options):
     assert Operation(name, **options).output_shape((3,)) == ()
 
 
+@pytest.mark.parametrize(("index", "text"), [
+    ((slice(None), 0), "x[:, 0, ...]"), ((Ellipsis, 0), "x[..., 0]"), (slice(1, None, 2), "x[1::2, ...]"),
+    (-1, "x[-1, ...]"), ((None, Ellipsis, slice(None, None, -1)), "x[None, ..., ::-1]"),
+])  # fmt: skip
+def test_a_part_is_written_as_it_is_in_numpy(index, text):
+    assert Operation("getitem", index=index).text("x", shapes=((2, 3),)) == text
+
+
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_negative_places_count_from_the_end(size):
     x, places = np.arange(2.0 * size).reshape(2, size), np.arange(-size, size)

@@ -173,6 +173,8 @@ def test_factors_are_those_of_linear_layers(positions):
     {"b": (Parameter((3,)),), "x": (Operation("add"), "input", "b")},
     {"w": (Parameter((3, 3)),), "t": (Operation("transpose"), "w"), "x": (Operation("matmul"), "input", "t"),
      "y": (Operation("add"), "x", "t")},
+    *({"b": (Parameter((3,)),), "h": (layers.Linear(3, 3, bias=False), "input"), "y": (layers.Add(), *several)}
+      for several in (("b",), ("b", "h", "input"), ("h", "b", "input"), ("h", "input", "b"))),
 ])  # fmt: skip
 def test_what_is_used_otherwise_is_left_alone(nodes):
     assert replaced(nodes) == nodes

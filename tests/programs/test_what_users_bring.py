@@ -1,6 +1,7 @@
 """Layers, losses and quantities of users at other parameters: a program equals the plain sweep, or it is refused."""
 
 import enum
+import re
 import threading
 
 import numpy as np
@@ -302,6 +303,18 @@ def test_an_axis_is_left_out_of_a_sum_whether_it_is_given_by_place_or_by_name():
         sources.append(gb.program(chain(Own(function), layers.Linear(6, 3)), loss, X, Y).source)
     assert sources[0] == sources[1]
     assert "None].sum" not in sources[0]
+
+
+@pytest.mark.parametrize(("parts", "line"), [
+    (lambda x: (x[:1], x[1:3], x[3:]), None), (lambda x: [x[-3:-1], x[3:], x[:1]], "np.concatenate([x[1:4], x[0][None]])"),
+    (lambda x: [x[1:], x[0][None]], "np.concatenate([x[1:], x[0][None]])"),
+])  # fmt: skip
+def test_adjacent_parts_that_are_joined_are_one_part_and_others_stay_as_they_are(parts, line):
+    net = chain(Own(lambda self, x: np.concatenate(parts(x))), layers.Linear(6, 3))
+    program = gb.program(net, loss := losses.CrossEntropyLoss(), X, Y)
+    assert re.findall(r"np\.concatenate\(.*\)(?=  #)", program.source) == ([line] if line else [])
+    want = gb.reference(net, loss, -X, Y).gradient["1.weight"]
+    np.testing.assert_allclose(program(-X, Y).gradient["1.weight"], want, rtol=1e-12)
 
 
 class Counted(q.BatchGrad):

@@ -223,6 +223,14 @@ def saved(value, path):
     return repr((sorted(arrays.items()), tree))
 
 
+def test_what_is_said_has_all_of_its_parts_and_no_other(described):
+    path, read, arrays, tree = described
+    names = [name for name in tree if name not in ("version", "kind")]
+    for other in ({**tree, "more": 0}, *({n: tree[n] for n in tree if n != name} for name in names)):
+        forge(path, arrays, other)
+        assert ": expected an object with " in refused(path, read)
+
+
 @given(data=st.data())
 def test_what_is_said_of_arrays_is_checked(described, data):
     """Any part of it is replaced by anything: a ValueError, or else what was read can be saved and read again."""
