@@ -128,6 +128,7 @@ def frozen_network():
         ),
         ({"loss": losses.CrossEntropyLoss(weight=np.ones(3))}, "with other loss: expected"),
         ({"asked": [q.Variance()]}, r"with other quantities: expected \[Variance\(\)\], got \[BatchGrad"),
+        ({"asked": [*EXACT, *DRAWN][:-1]}, r"with other quantities: expected \[BatchGrad"),
         ({"rng": 8}, "with another rng"),
         ({"settings": {"outputs": False}}, "with other options"),
         ({"batches": parts(*samples())[:2]}, "the checkpoint contains 4 batches, there are 2 now"),
