@@ -128,6 +128,7 @@ def frozen_network():
         ),
         ({"loss": losses.CrossEntropyLoss(weight=np.ones(3))}, "with other loss: expected"),
         ({"asked": [q.Variance()]}, r"with other quantities: expected \[Variance\(\)\], got \[BatchGrad"),
+        ({"asked": [*EXACT, *DRAWN][:-1]}, r"with other quantities: expected \[BatchGrad"),
         ({"rng": 8}, "with another rng"),
         ({"settings": {"outputs": False}}, "with other options"),
         ({"batches": parts(*samples())[:2]}, "the checkpoint contains 4 batches, there are 2 now"),
@@ -258,3 +259,10 @@ def test_the_size_of_a_variance_is_that_of_its_mean_squared():
 def test_a_folder_that_is_missing_is_told_before_anything_is_computed(tmp_path):
     with pytest.raises(OSError, match="no such folder"):
         gb.accumulate(network(), losses.CrossEntropyLoss(), iter([None]), checkpoint=tmp_path / "no" / "state.npz")
+
+
+def test_an_option_that_is_given_its_default_makes_no_other_call(tmp_path):
+    first, path = once(), tmp_path / "state.npz"
+    once_stopped(path, 2)
+    options = dict.fromkeys(("sample_block", "column_block", "memory")) | {"training": False}
+    assert_same_bits(once(checkpoint=path, **options), first)

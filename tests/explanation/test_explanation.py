@@ -156,6 +156,15 @@ def test_letters_that_do_not_occur_are_left_out():
     assert re.findall(r"^  (\S+)", letters, re.MULTILINE) == ["N", "R", "ℓₙ", "V", "g", "Jᵀ", "t", "u", "W"]
 
 
+def test_letters_hold_for_a_loss_whose_labels_have_positions_and_weights():
+    loss = losses.CrossEntropyLoss(weight=np.array([1.0, 3.0]))
+    net, (x, y) = chain(layers.Linear(5, 4)), (batch(2, 2, 5)[0], np.array([[0, 1, 1, 1], [1, 0, 0, 0]]))
+    told = " ".join(str(gb.explain(net, loss, x, y, q.KFAC(), rng=0)).split())
+    assert (loss.factor(2, y), loss.summed_weight((2, 4))) == (1 / 4, 1 / 4)  # neither 1/N nor 1
+    for part in ("1/N for \"mean\", but by the weights of labels", "1/T over T positions of labels", "has their roots"):
+        assert part in told
+
+
 @pytest.mark.parametrize(
     ("text", "letters"),
     [("√R Sₙ", ["R", "Sₙ"]), ("Result, Vector, carry", []), ("c M", ["c"]), ("Wᵀ g", ["g", "W"]), ("[t, s]", ["t"])],

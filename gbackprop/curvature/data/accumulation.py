@@ -137,7 +137,8 @@ def accumulate(
     entropy = tuple(generator(rng).integers(2**32, size=4).tolist())
     saved: Checkpoint | None = None
     if checkpoint is not None:
-        stated = options | {"outputs": outputs}
+        given = {name: value for name, value in options.items() if value is not None and value is not False}
+        stated = given | {"outputs": outputs}
         saved = Checkpoint(checkpoint, checkpoint_every, network, loss, quantities, stated, entropy, rng is None)
         entropy = saved.entropy
     training = options.get("training") is True

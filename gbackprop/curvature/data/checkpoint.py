@@ -79,7 +79,7 @@ class Checkpoint:
         except ValueError as error:
             raise ValueError(f"{self.path}: expected a checkpoint of gb.accumulate: {error}") from error
         there = self.header["call"]
-        differ = [what for what, mine in self.call.items() if there.get(what) != mine]
+        differ = [what for what in self.call | there if there.get(what) != self.call.get(what)]
         if not set(differ) <= set(TEXTS):  # a text alone may have an address
             what = differ[0]
             shown = what in TEXTS or what in ("options", "frozen parameters")

@@ -6,11 +6,11 @@ import re
 
 LETTERS = {
     "N": "samples in the batch, n one of them",
-    "R": 'the factor of the loss, L = R Σₙ ℓₙ: 1/N for "mean", 1 for "sum"',
+    "R": 'the factor of the loss, L = R Σₙ ℓₙ: 1 for "sum"; 1/N for "mean", but by the weights of labels that have any',
     "ℓₙ": "the loss of sample n, of the network's output fₙ",
     "Sₙ": "a root of ∇²ℓₙ, whose columns are the exact columns",
-    "ŷₙₘ": "pseudo-target m of the M that are drawn for sample n",
-    "c": 'the weight of a sum over C outputs: 1/C for "mean" in MSELoss and other sums over outputs, else 1',
+    "ŷₙₘ": "pseudo-target m of the M drawn for sample n: where true targets have weights, ∇ℓ there has their roots",
+    "c": 'the weight of a sum in ℓₙ: for "mean" 1/C over C outputs (MSELoss), 1/T over T positions of labels; else 1',
     "Hₙ": "∇²ℓₙ, and Jₙ the Jacobian of the network's output for sample n in the parameter",
     "s sᵀ": "of a Monte-Carlo column s = ∇ℓ(fₙ, ŷₙₘ)/√c, without √(R/M): Hₙ is its mean",
     "V": "columns of a signal, v one of them: each is a vector of features for each sample, [V, N, *features]",
