@@ -3,6 +3,7 @@
 import csv
 import os
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -157,6 +158,18 @@ def test_train_refuses_a_checkpoint_of_another_run(data, capsys):
     capsys.readouterr()
     line = refused(capsys, "train", *arguments, "--optimizer", "Adam")
     assert line == "run.npz: a checkpoint of another run: optimizer 'SGD' instead of 'Adam'"
+
+
+def test_train_refuses_a_checkpoint_of_other_images(data, capsys):
+    """The table would be of two sets of images: its first epochs of the one, those that follow of the other."""
+    arguments = ["mnist_logreg", *TRAIN, "--data-dir", "mnist", "--checkpoint", "run.npz"]
+    shutil.copytree(data, "mnist")
+    assert main(["train", *arguments]) == 0
+    capsys.readouterr()
+    labels = Path("mnist", "t10k-labels-idx1-ubyte")
+    labels.write_bytes(labels.read_bytes()[:8] + labels.read_bytes()[:7:-1])
+    line = refused(capsys, "train", *arguments)
+    assert re.fullmatch(r"run\.npz: a checkpoint of another run: images '\w{32}' instead of '\w{32}'", line)
 
 
 @pytest.mark.parametrize(
