@@ -287,9 +287,22 @@ def test_a_file_of_results_is_of_one_set_of_data(data, capsys):
     with Store("mine.sqlite") as store:
         assert f"mnist_logreg: {store.read_note('data of mnist_logreg')}".startswith(note)
         store.write_note("data of mnist_logreg", "complete")
-    message = "mine.sqlite: its runs of mnist_logreg are on other data: complete; now: trained on"
+    message = "mine.sqlite: its runs are on other data of mnist_logreg: complete; now: trained on"
     assert message in refused(capsys, *command, prints=True)
     with Store("mine.sqlite") as store:
         store.write_note("data of mnist_logreg", "half of it")
     assert main(["plot", "mine.sqlite"]) == 0
     assert "data: half of it" in capsys.readouterr().out.splitlines()
+
+
+def test_a_file_of_results_is_of_the_same_images(data, capsys):
+    """As many images, but others: the medians over the seeds would be of two sets."""
+    Path("mine.toml").write_text(STUDY)
+    shutil.copytree(data, "mnist")
+    command = ["study", "mine.toml", "--data-dir", "mnist", "--executor", "serial"]
+    assert main(command) == 0
+    capsys.readouterr()
+    images = Path("mnist", "train-images-idx3-ubyte")
+    images.write_bytes(images.read_bytes()[:-1] + b"\x07")
+    message = r"mine\.sqlite: its runs are on other images of mnist_logreg: \w{32}; now: \w{32}"
+    assert re.fullmatch(message, refused(capsys, *command, prints=True))
