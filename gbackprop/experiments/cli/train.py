@@ -49,6 +49,8 @@ def _prepare(options: argparse.Namespace) -> tuple[RunSpec, Split]:
     if options.checkpoint:
         with users_errors(OutputError, prefix="--checkpoint: "):
             check_output(options.checkpoint)
+            if options.output and Path(options.output).resolve() == Path(options.checkpoint).resolve():
+                raise OutputError(f"expected another file than that of --output, got {options.checkpoint}")
         _read_checkpoint(options.checkpoint, spec.key())
     split = load_problem(problem(spec.problem), options.data_dir)
     if options.checkpoint:
