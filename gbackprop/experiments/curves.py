@@ -87,7 +87,9 @@ def _of_family(family: list[StoredRun]) -> list[Curve]:
 
 
 def _curve(point: RunSpec, family: list[StoredRun], grid: list[StoredRun]) -> Curve:
-    members = [run for run in family if replace(run.spec, seed=0) == point]
+    at_point = [run for run in family if replace(run.spec, seed=0) == point]
+    # The seed that the grid was searched with is one of the study's seeds only if the study says so.
+    members = [run for run in at_point if run.phases != {"grid"} and run.status in FINISHED] or at_point
     done = sorted((run for run in members if run.status == "done"), key=lambda run: run.spec.seed)
     rates, dampings = {run.spec.lr for run in grid}, {run.spec.damping for run in grid if run.spec.damping is not None}
     first = done[0].spec if done else point

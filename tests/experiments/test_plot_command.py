@@ -48,6 +48,7 @@ def results():
             for damping in (1e-2, 1e-1, 1.0):
                 spec = RunSpec("mnist_logreg", "KFAC", lr, damping, epochs=3)
                 put(store, spec, "grid", 0.5 + lr - abs(np.log10(damping) + 1) / 100)
+        store.add([(RunSpec("mnist_logreg", "KFAC", 1e-1, 1e-1, epochs=3), "repeat")])
         put(store, RunSpec("mnist_logreg", "KFAC", 1e-1, 1e-1, seed=43, epochs=3), "repeat", 0.7)
         for seed, accuracy in ((42, 0.8), (43, 0.9), (44, 0.6), (45, 0.7)):
             status = "diverged" if seed == 45 else "done"
@@ -75,6 +76,21 @@ def test_the_table(results):
     assert lines[2].startswith("| DiagGGN | 0.001 | 0.001 | – | 3 (1 diverged) | 0.8000 (0.7000–0.8500) | – |")
     assert lines[3].startswith("| KFAC | 0.1 | 0.1 | lr: edge, damping: interior | 2 | 0.6500 (0.6250–0.6750) | – |")
     assert {line.count("|") for line in lines} == {10}
+
+
+def test_the_seed_of_a_grid_is_none_of_the_seeds_unless_it_is_repeated():
+    """Chosen by its validation accuracy, it would raise the median; while no other is done, it is shown."""
+    with Store("r.sqlite") as store:
+        for lr, accuracy in ((1e-3, 0.5), (1e-2, 0.9)):
+            put(store, RunSpec("mnist_logreg", "Adam", lr, seed=7, epochs=3), "grid", accuracy)
+        first, second = (RunSpec("mnist_logreg", "Adam", 1e-2, seed=seed, epochs=3) for seed in (42, 43))
+        store.add([(first, "repeat"), (second, "repeat")])
+        for spec, seeds in ((first, [7]), (second, [42]), (None, [42, 43])):
+            (curve,) = curves.curves(store.runs(), "mnist_logreg")
+            assert [run.spec.seed for run in curve.runs] == seeds
+            if spec:
+                put(store, spec, "repeat", 0.6)
+    assert curve.final("test_accuracy")[1] == 0.6
 
 
 def test_a_grid_with_points_to_come_says_so(results):
