@@ -54,6 +54,8 @@ def test_the_settings_in_a_key_are_in_alphabetical_order():
         ({"seed": -1}, r"seed: expected an integer of at least 0, got -1"),
         ({"seed": 1.5}, r"seed: expected an integer"),
         ({"epochs": 0}, r"epochs: expected an integer of at least 1, got 0"),
+        ({"seed": 2**63}, r"seed: expected an integer of at most 9223372036854775807, got 9223372036854775808"),
+        ({"epochs": 10**30}, r"epochs: expected an integer of at most 9223372036854775807, got 10{30}"),
         ({"damping": 0.1}, r"damping: SGD has none, got 0.1"),
         ({"momentum": 0.9}, r"momentum: SGD has none, got 0.9"),
         ({"average": "mean"}, r"average: SGD has none, got 'mean'"),
