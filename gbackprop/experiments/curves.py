@@ -21,7 +21,7 @@ class Curve:
     """Runs that differ in their seeds alone."""
 
     spec: RunSpec  # with the first seed
-    runs: tuple[StoredRun, ...]  # those that are done
+    runs: tuple[StoredRun, ...]  # those that are done: none if all diverged
     diverged: int  # how many more diverged
     missing: int = 0  # unfinished points of the grid: another may turn out to be the best
     lr_place: Place = "none"  # at the edge of its grid, a better value may lie outside
@@ -83,7 +83,7 @@ def _of_family(family: list[StoredRun]) -> list[Curve]:
     # The order of the settings, not that of a set.
     ordered = sorted(points, key=lambda spec: (spec.lr, spec.damping or 0.0))
     made = [_curve(point, family, grid) for point in ordered]
-    return [curve for curve in made if curve.runs]
+    return [curve for curve in made if curve.runs or curve.diverged]
 
 
 def _curve(point: RunSpec, family: list[StoredRun], grid: list[StoredRun]) -> Curve:

@@ -1,5 +1,6 @@
 """``python -m gbackprop plot``: the curves, the tables and the pictures of a file of results."""
 
+import re
 import sqlite3
 import sys
 from collections import Counter
@@ -181,6 +182,18 @@ def test_plot_of_each_problem(results, capsys):
     assert "| Adam | 0.001 | – | – | 1 | 0.9000 | – |" in out
     assert main(["plot", "r.sqlite", "--problem", "fmnist_2c2d", "--output", "one.svg"]) == 0
     assert "fmnist_2c2d" in Path("one.svg").read_text()
+
+
+def test_settings_of_which_every_run_diverged_are_in_the_table(results, capsys):
+    with Store("r.sqlite") as store:
+        for seed in (42, 43):
+            put(store, RunSpec("fmnist_2c2d", "SGD", 1e30, seed=seed, epochs=3), "fixed", 0.1, "diverged")
+        store.add([(RunSpec("fmnist_2c2d", "SGD", 1.0, epochs=3), "fixed")])  # still to come
+    assert main(["plot", "r.sqlite", "--problem", "fmnist_2c2d", "--output", "one.svg", "--markdown"]) == 0
+    first, second = [line for line in capsys.readouterr().out.splitlines() if re.match(r"\| [A-Z]", line)]
+    assert first == "| SGD | 1e+30 | – | – | 0 (2 diverged) | – | – | – | – |"
+    assert second.startswith("| Adam | 0.001 |")
+    assert "SGD" not in Path("one.svg").read_text()
 
 
 def test_plot_refuses(results, capsys):
