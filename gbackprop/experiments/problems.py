@@ -75,7 +75,7 @@ PROBLEMS = {entry.name: entry for entry in _TABLE}
 
 def problem(name: str) -> Benchmark:
     """Find a problem by its name."""
-    if name in PROBLEMS:
+    if isinstance(name, str) and name in PROBLEMS:
         return PROBLEMS[name]
     raise ValueError(f"problem: expected one of {', '.join(PROBLEMS)}, got {name!r}{near_miss(name, PROBLEMS)}")
 

@@ -35,10 +35,10 @@ class RunSpec:
         if self.optimizer not in OPTIMIZERS:
             names, near = ", ".join(OPTIMIZERS), near_miss(self.optimizer, OPTIMIZERS)
             raise ValueError(f"optimizer: expected one of {names}, got {self.optimizer!r}{near}")
-        epochs = problem(self.problem).epochs if self.epochs is None else self.epochs
+        usual = problem(self.problem).epochs
         self._put("lr", number("lr", self.lr, above=0))
         self._put("seed", positive("seed", self.seed, 0))
-        self._put("epochs", positive("epochs", epochs, 1))
+        self._put("epochs", positive("epochs", usual if self.epochs is None else self.epochs, 1))
         for name in ("seed", "epochs"):
             if getattr(self, name) > LARGEST:
                 raise ValueError(f"{name}: expected an integer of at most {LARGEST}, got {getattr(self, name)}")

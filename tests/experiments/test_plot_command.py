@@ -198,6 +198,7 @@ def test_settings_of_which_every_run_diverged_are_in_the_table(results, capsys):
 
 def test_plot_refuses(results, capsys):
     assert refused(capsys, "plot", "none.sqlite") == "none.sqlite: no such file of results"
+    assert refused(capsys, "plot", 300 * "r").endswith("r: no such file of results")
     assert "expected one of mnist_logreg, fmnist_2c2d" in refused(capsys, "plot", "r.sqlite", "--problem", "x")
     assert "ends in .png, .pdf, .svg" in refused(capsys, "plot", "r.sqlite", "--output", "x.gif")
     assert "no: no such folder" in refused(capsys, "plot", "r.sqlite", "--output", "no/x.png")

@@ -49,6 +49,8 @@ def test_the_settings_in_a_key_are_in_alphabetical_order():
     [
         ({"optimizer": "KFACC"}, r"optimizer: expected one of SGD, .*KFRA, got 'KFACC'; did you mean 'KFAC'\?"),
         ({"problem": "mnist_logref"}, r"problem: expected one of .* got 'mnist_logref'; did you mean 'mnist_logreg'\?"),
+        ({"problem": "mnist_logref", "epochs": 3}, r"problem: expected one of .* got 'mnist_logref'; did you mean"),
+        ({"problem": ["mnist_logreg"]}, r"problem: expected one of .* got \['mnist_logreg'\]"),
         ({"lr": 0}, r"lr: expected a finite number above 0, got 0"),
         ({"lr": "1e-3"}, r"lr: expected"),
         ({"seed": -1}, r"seed: expected an integer of at least 0, got -1"),
