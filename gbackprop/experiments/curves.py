@@ -21,7 +21,7 @@ class Curve:
     """Runs that differ in their seeds alone."""
 
     spec: RunSpec  # with the first seed
-    runs: tuple[StoredRun, ...]  # those that are done
+    runs: tuple[StoredRun, ...]  # those that are done: none if all diverged
     diverged: int  # how many more diverged
     missing: int = 0  # unfinished points of the grid: another may turn out to be the best
     lr_place: Place = "none"  # at the edge of its grid, a better value may lie outside
@@ -83,11 +83,13 @@ def _of_family(family: list[StoredRun]) -> list[Curve]:
     # The order of the settings, not that of a set.
     ordered = sorted(points, key=lambda spec: (spec.lr, spec.damping or 0.0))
     made = [_curve(point, family, grid) for point in ordered]
-    return [curve for curve in made if curve.runs]
+    return [curve for curve in made if curve.runs or curve.diverged]
 
 
 def _curve(point: RunSpec, family: list[StoredRun], grid: list[StoredRun]) -> Curve:
-    members = [run for run in family if replace(run.spec, seed=0) == point]
+    at_point = [run for run in family if replace(run.spec, seed=0) == point]
+    # The seed that the grid was searched with is one of the study's seeds only if the study says so.
+    members = [run for run in at_point if run.phases != {"grid"} and run.status in FINISHED] or at_point
     done = sorted((run for run in members if run.status == "done"), key=lambda run: run.spec.seed)
     rates, dampings = {run.spec.lr for run in grid}, {run.spec.damping for run in grid if run.spec.damping is not None}
     first = done[0].spec if done else point

@@ -13,6 +13,7 @@ import numpy as np
 import gbackprop as gb
 from gbackprop.base.checks import generator
 from gbackprop.base.names import near_miss
+from gbackprop.calculus.state import digest
 from gbackprop.experiments import architectures, data
 from gbackprop.experiments.augmentation import augment
 from gbackprop.experiments.initialization import (
@@ -74,7 +75,7 @@ PROBLEMS = {entry.name: entry for entry in _TABLE}
 
 def problem(name: str) -> Benchmark:
     """Find a problem by its name."""
-    if name in PROBLEMS:
+    if isinstance(name, str) and name in PROBLEMS:
         return PROBLEMS[name]
     raise ValueError(f"problem: expected one of {', '.join(PROBLEMS)}, got {name!r}{near_miss(name, PROBLEMS)}")
 
@@ -104,6 +105,7 @@ class Split:
     note: str = ""  # on the data, for readers of a result; empty where they are complete
     mean: np.ndarray | None = None  # of the raw images from 0 to 1, shape (C, 1, 1); None: not normalised
     deviation: np.ndarray | None = None
+    digest: str = ""  # of the images as they were read: normalised, they may differ between machines in the last bit
 
 
 def load_problem(problem: Benchmark, data_dir: str | Path | None) -> Split:
@@ -114,6 +116,7 @@ def load_problem(problem: Benchmark, data_dir: str | Path | None) -> Split:
         raise ValueError(
             f"{data_dir}: expected {problem.data} images of shape {whole.shape}, got {images.train_x.shape[1:]}"
         )
+    read = digest(images)
     kept = len(images.train_x) - len(images.train_x) * HELD_OUT // whole.train
     mean, deviation = data.channel_statistics(images) if problem.augmented else (None, None)
     parts = [images.train_x[:kept], images.train_x[kept:], images.test_x]
@@ -129,7 +132,7 @@ def load_problem(problem: Benchmark, data_dir: str | Path | None) -> Split:
     train_x, valid_x, test_x = (part.reshape(-1, *problem.shape) for part in parts)
     labels = images.train_y[:kept], images.train_y[kept:], images.test_y
     note = _note(images, len(train_x), len(valid_x))
-    return Split(train_x, labels[0], valid_x, labels[1], test_x, labels[2], note, mean, deviation)
+    return Split(train_x, labels[0], valid_x, labels[1], test_x, labels[2], note, mean, deviation, read)
 
 
 def _note(images: data.Dataset, train: int, valid: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import time
 from collections.abc import Callable
@@ -61,6 +62,11 @@ class Progress:
 
 
 Report = Callable[[Progress], None]
+
+
+def identity(spec: RunSpec, split: Split) -> str:
+    """Return the settings of a run and the digest of its images as text: the run that a checkpoint is of."""
+    return json.dumps(json.loads(spec.key()) | {"images": split.digest})
 
 
 class _Diverged(Exception):
@@ -168,10 +174,10 @@ class _State:
     def save(self, path: Path) -> None:
         rows, state = [asdict(row) for row in self.rows], self.network.state_dict()
         parameters = {name: gb.asnumpy(value) for name, value in state.items()}
-        checkpoints.save(path, self.spec.key(), rows, parameters, self.optimizer.state_dict())
+        checkpoints.save(path, identity(self.spec, self.split), rows, parameters, self.optimizer.state_dict())
 
     def restore(self, path: Path) -> None:
-        rows, parameters, optimizer = checkpoints.load(path, self.spec.key())
+        rows, parameters, optimizer = checkpoints.load(path, identity(self.spec, self.split))
         try:
             self.network.load_state_dict(parameters)
             self.optimizer.load_state_dict(optimizer)

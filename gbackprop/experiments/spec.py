@@ -14,6 +14,9 @@ from gbackprop.experiments.optimizers import AVERAGES, CURVATURES, DEFAULT_MOMEN
 from gbackprop.experiments.problems import problem
 from gbackprop.network import Sequential
 
+LARGEST = 2**63 - 1
+"""The largest integer of a column in SQLite or Parquet."""
+
 
 @dataclass(frozen=True)
 class RunSpec:
@@ -32,10 +35,13 @@ class RunSpec:
         if self.optimizer not in OPTIMIZERS:
             names, near = ", ".join(OPTIMIZERS), near_miss(self.optimizer, OPTIMIZERS)
             raise ValueError(f"optimizer: expected one of {names}, got {self.optimizer!r}{near}")
-        epochs = problem(self.problem).epochs if self.epochs is None else self.epochs
+        usual = problem(self.problem).epochs
         self._put("lr", number("lr", self.lr, above=0))
         self._put("seed", positive("seed", self.seed, 0))
-        self._put("epochs", positive("epochs", epochs, 1))
+        self._put("epochs", positive("epochs", usual if self.epochs is None else self.epochs, 1))
+        for name in ("seed", "epochs"):
+            if getattr(self, name) > LARGEST:
+                raise ValueError(f"{name}: expected an integer of at most {LARGEST}, got {getattr(self, name)}")
         for name, takers in TAKEN_BY.items():
             if self.optimizer not in takers and getattr(self, name) is not None:
                 raise ValueError(f"{name}: {self.optimizer} has none, got {getattr(self, name)!r}")

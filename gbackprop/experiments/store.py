@@ -36,7 +36,7 @@ class Store:
 
     def __init__(self, path: str | Path, reading: bool = False, timeout: float = 30.0) -> None:
         self.path, self.timeout = Path(path), timeout
-        if reading and not self.path.is_file():
+        if reading and not os.path.isfile(path):  # False, too, for a name that is too long
             raise StoreError(f"{path}: no such file of results")
         new = not self.path.exists()
         with self._explained():

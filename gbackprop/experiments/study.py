@@ -19,7 +19,7 @@ from gbackprop.experiments.protocol import Grid, Protocol
 from gbackprop.experiments.schema import StoreError
 from gbackprop.experiments.spec import RunSpec
 from gbackprop.experiments.store import Store, process_name
-from gbackprop.experiments.stored import COMPLETE, FINISHED, StoredRun, data_key
+from gbackprop.experiments.stored import FINISHED, StoredRun
 from gbackprop.experiments.view import Lines, State
 from gbackprop.experiments.worker import Answer, Runner, Task, compute, read_note, stop_file
 
@@ -34,7 +34,7 @@ class Settings:
     device: str = "cpu"
     threads: int = 1  # of each run
     run: Runner | None = None  # computes a run, with the arguments of `runs.run`, which is the default
-    notes: Mapping[str, str] = field(default_factory=dict)  # on the data of each problem, stored beside the results
+    data: Mapping[str, str] = field(default_factory=dict)  # lines on the data of the problems, stored by their keys
 
 
 @dataclass(frozen=True)
@@ -53,17 +53,16 @@ def run_study(protocol: Protocol, path: str | Path, pool: Pool, settings: Settin
     path = Path(path)
     with alone(path), Store(path) as store:
         store.write_note("owner", process_name())
-        _hold_data(store, settings.notes)
+        _hold_data(store, settings.data)
         return _Study(protocol, store, pool, settings, view).run()
 
 
-def _hold_data(store: Store, notes: Mapping[str, str]) -> None:
-    """Runs of one file are on the same data: complete, or incomplete in the same way."""
-    for name, note in notes.items():
-        key, now = data_key(name), note or COMPLETE
+def _hold_data(store: Store, data: Mapping[str, str]) -> None:
+    """Runs of one file are on the same data: complete, or incomplete in the same way, and image by image."""
+    for key, now in data.items():
         before = store.read_note(key) or now
         if before != now:
-            raise StoreError(f"{store.path}: its runs of {name} are on other data: {before}; now: {now}")
+            raise StoreError(f"{store.path}: its runs are on other {key}: {before}; now: {now}")
         store.write_note(key, now)
 
 

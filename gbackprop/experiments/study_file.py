@@ -32,7 +32,7 @@ def read(path: str | Path) -> Protocol:
         document = tomllib.loads(text)
     except OSError as error:
         raise StudyFileError(f"{path}: {error.strerror}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise StudyFileError(f"{path}: not TOML: {error}") from error
     try:
         return parse(document)

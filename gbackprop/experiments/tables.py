@@ -37,6 +37,8 @@ def _places(curve: Curve) -> str:
 
 
 def _final(curve: Curve, metric: str) -> str:
+    if not curve.runs:
+        return "–"
     lower, median, upper = curve.final(metric)
     return f"{median:.4f}" + (f" ({lower:.4f}–{upper:.4f})" if len(curve.runs) > 1 else "")
 

@@ -129,7 +129,7 @@ class Optimizer(Constructed, ABC):
             If its gradient is of another network, on another device or of another dtype, the state is, or a parameter
             cannot be written to, has the array of another one or a view of it, or is new to the optimizer.
         NotFiniteError
-            If a parameter would no longer be finite.
+            If a parameter, or an array of the state, would no longer be finite.
         """
         parameters = self.network.trainable
         self._check(result, parameters)
@@ -138,11 +138,13 @@ class Optimizer(Constructed, ABC):
             self._steps += 1
             self._taken |= {name: self.steps_of(name) + 1 for name in parameters}
             after = {name: self._moved_on(name, value, result) for name, value in parameters.items()}
-            if not all_finite(*after.values()):
-                name = next(name for name, value in after.items() if not all_finite(value))
+            state = {f"state {key}": value for key, value in self._arrays.items() if value is not before.get(key)}
+            made = {f"parameter {name}": value for name, value in after.items()} | state
+            if not all_finite(*made.values()):  # an infinite running mean would stop its parameter from then on
+                name = next(name for name, value in made.items() if not all_finite(value))
                 raise NotFiniteError(
-                    f"step {self.steps}: parameter {name} would contain NaN or infinity: all parameters are left as "
-                    "they were (a smaller lr, or more damping, takes shorter steps)"
+                    f"step {self.steps}: {name} would contain NaN or infinity: all parameters are left as they were (a "
+                    "smaller lr, or more damping, takes shorter steps)"
                 )
         except BaseException:
             self._steps, self._arrays, self._taken = steps, before, taken

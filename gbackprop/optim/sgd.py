@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from gbackprop.array import Array
 from gbackprop.base.checks import check_flag, number
 from gbackprop.network import Container
@@ -66,8 +68,16 @@ class SGD(Optimizer):
         v = self._advance(f"momentum/{name}", self.momentum, gradient)
         return gradient + self.momentum * v if self.nesterov else v
 
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Return all that a later step depends on, see `Optimizer`; v is 0 before a first step with momentum."""
+        parameters = self.network.parameters.items()
+        taken = {name: value for name, value in parameters if self.momentum and self.steps_of(name)}
+        zeros = {f"momentum/{name}": np.zeros(value.shape, value.dtype) for name, value in taken.items()}
+        return zeros | super().state_dict()
+
     def _shapes(self, given: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-        return super()._shapes(given) if self.momentum else {}
+        shapes = super()._shapes(given).items()
+        return {key: shape for key, shape in shapes if self.momentum or key in given}  # a step without forgets it
 
 
 def _flag(name: str, value: Any) -> Any:

@@ -17,7 +17,7 @@ from gbackprop.base.files import OutputError
 from gbackprop.base.npz import write_checkpoint
 from gbackprop.experiments import checkpoint as checkpoints
 from gbackprop.experiments.optimizers import OPTIMIZERS
-from gbackprop.experiments.runs import run
+from gbackprop.experiments.runs import identity, run
 
 ROOT = str(Path(gb.__file__).parents[1])
 
@@ -155,7 +155,7 @@ def test_a_checkpoint_with_a_strange_header_is_refused(tmp_path):
         with pytest.raises(ValueError, match=r"run.npz: not a checkpoint, or a damaged one: its header: expected 'r"):
             run(spec(epochs=1), checkpoint=path, split=SPLIT)
     run(spec(epochs=1), checkpoint=tmp_path / "other.npz", split=SPLIT)
-    key = spec(epochs=1).key()
+    key = identity(spec(epochs=1), SPLIT)
     _, parameters, optimizer = checkpoints.load(tmp_path / "other.npz", key)
     checkpoints.save(path, key, [{"epoch": 0}], parameters, optimizer)
     with pytest.raises(ValueError, match=r"run.npz: a checkpoint of another"):
@@ -163,7 +163,7 @@ def test_a_checkpoint_with_a_strange_header_is_refused(tmp_path):
 
 
 def test_a_checkpoint_of_another_network_or_version_is_refused(tmp_path, monkeypatch):
-    path, key = tmp_path / "run.npz", spec(epochs=1).key()
+    path, key = tmp_path / "run.npz", identity(spec(epochs=1), SPLIT)
     run(spec(epochs=1), checkpoint=path, split=SPLIT)
     rows, parameters, optimizer = checkpoints.load(path, key)
     checkpoints.save(path, key, rows, parameters | {"0.weight": np.zeros((3, 784), "float32")}, optimizer)

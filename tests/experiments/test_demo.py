@@ -197,11 +197,12 @@ def judged(tiny, monkeypatch):
 
 
 def test_demo_from_end_to_end(tiny, tmp_path, capsys):
-    picture = tmp_path / "picture.png"
+    picture = tmp_path / "[b]picture.png"  # no markup
     assert main(["demo", "--epochs", "1", "--seed", "5", "--output", str(picture)]) == 0
     captured = capsys.readouterr()
     out = captured.out
     assert captured.err == ""
+    assert f"picture: {picture}" in out.splitlines()
     assert "160 of 1438 training images, 359 held out" in out
     rows = {line.split()[0]: line for line in out.splitlines() if line.strip()}
     for name in NAMES:

@@ -3,6 +3,7 @@
 import csv
 import os
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -143,6 +144,7 @@ def test_train_stops_at_ctrl_c(data):
         (["mnist_logreg", *TRAIN, "--output", "out.txt"], "a name that ends in .csv or .parquet, got 'out.txt'"),
         (["mnist_logreg", *TRAIN, "--output", "no/out.csv"], "no: no such folder"),
         (["mnist_logreg", *TRAIN, "--checkpoint", "no/run.npz"], "--checkpoint: no: no such folder to write"),
+        (["mnist_logreg", *TRAIN, "--checkpoint", "a.csv", "--output", "./a.csv"], "--checkpoint: expected another file"),
         (["mnist_logreg", *TRAIN, "--checkpoint", "bad.npz"], "bad.npz: not a checkpoint, or a damaged one"),
     ],
 )
@@ -157,6 +159,18 @@ def test_train_refuses_a_checkpoint_of_another_run(data, capsys):
     capsys.readouterr()
     line = refused(capsys, "train", *arguments, "--optimizer", "Adam")
     assert line == "run.npz: a checkpoint of another run: optimizer 'SGD' instead of 'Adam'"
+
+
+def test_train_refuses_a_checkpoint_of_other_images(data, capsys):
+    """The table would be of two sets of images: its first epochs of the one, those that follow of the other."""
+    arguments = ["mnist_logreg", *TRAIN, "--data-dir", "mnist", "--checkpoint", "run.npz"]
+    shutil.copytree(data, "mnist")
+    assert main(["train", *arguments]) == 0
+    capsys.readouterr()
+    labels = Path("mnist", "t10k-labels-idx1-ubyte")
+    labels.write_bytes(labels.read_bytes()[:8] + labels.read_bytes()[:7:-1])
+    line = refused(capsys, "train", *arguments)
+    assert re.fullmatch(r"run\.npz: a checkpoint of another run: images '\w{32}' instead of '\w{32}'", line)
 
 
 @pytest.mark.parametrize(
@@ -274,9 +288,22 @@ def test_a_file_of_results_is_of_one_set_of_data(data, capsys):
     with Store("mine.sqlite") as store:
         assert f"mnist_logreg: {store.read_note('data of mnist_logreg')}".startswith(note)
         store.write_note("data of mnist_logreg", "complete")
-    message = "mine.sqlite: its runs of mnist_logreg are on other data: complete; now: trained on"
+    message = "mine.sqlite: its runs are on other data of mnist_logreg: complete; now: trained on"
     assert message in refused(capsys, *command, prints=True)
     with Store("mine.sqlite") as store:
         store.write_note("data of mnist_logreg", "half of it")
     assert main(["plot", "mine.sqlite"]) == 0
     assert "data: half of it" in capsys.readouterr().out.splitlines()
+
+
+def test_a_file_of_results_is_of_the_same_images(data, capsys):
+    """As many images, but others: the medians over the seeds would be of two sets."""
+    Path("mine.toml").write_text(STUDY)
+    shutil.copytree(data, "mnist")
+    command = ["study", "mine.toml", "--data-dir", "mnist", "--executor", "serial"]
+    assert main(command) == 0
+    capsys.readouterr()
+    images = Path("mnist", "train-images-idx3-ubyte")
+    images.write_bytes(images.read_bytes()[:-1] + b"\x07")
+    message = r"mine\.sqlite: its runs are on other images of mnist_logreg: \w{32}; now: \w{32}"
+    assert re.fullmatch(message, refused(capsys, *command, prints=True))

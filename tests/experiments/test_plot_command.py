@@ -1,5 +1,6 @@
 """``python -m gbackprop plot``: the curves, the tables and the pictures of a file of results."""
 
+import re
 import sqlite3
 import sys
 from collections import Counter
@@ -48,6 +49,7 @@ def results():
             for damping in (1e-2, 1e-1, 1.0):
                 spec = RunSpec("mnist_logreg", "KFAC", lr, damping, epochs=3)
                 put(store, spec, "grid", 0.5 + lr - abs(np.log10(damping) + 1) / 100)
+        store.add([(RunSpec("mnist_logreg", "KFAC", 1e-1, 1e-1, epochs=3), "repeat")])
         put(store, RunSpec("mnist_logreg", "KFAC", 1e-1, 1e-1, seed=43, epochs=3), "repeat", 0.7)
         for seed, accuracy in ((42, 0.8), (43, 0.9), (44, 0.6), (45, 0.7)):
             status = "diverged" if seed == 45 else "done"
@@ -75,6 +77,21 @@ def test_the_table(results):
     assert lines[2].startswith("| DiagGGN | 0.001 | 0.001 | – | 3 (1 diverged) | 0.8000 (0.7000–0.8500) | – |")
     assert lines[3].startswith("| KFAC | 0.1 | 0.1 | lr: edge, damping: interior | 2 | 0.6500 (0.6250–0.6750) | – |")
     assert {line.count("|") for line in lines} == {10}
+
+
+def test_the_seed_of_a_grid_is_none_of_the_seeds_unless_it_is_repeated():
+    """Chosen by its validation accuracy, it would raise the median; while no other is done, it is shown."""
+    with Store("r.sqlite") as store:
+        for lr, accuracy in ((1e-3, 0.5), (1e-2, 0.9)):
+            put(store, RunSpec("mnist_logreg", "Adam", lr, seed=7, epochs=3), "grid", accuracy)
+        first, second = (RunSpec("mnist_logreg", "Adam", 1e-2, seed=seed, epochs=3) for seed in (42, 43))
+        store.add([(first, "repeat"), (second, "repeat")])
+        for spec, seeds in ((first, [7]), (second, [42]), (None, [42, 43])):
+            (curve,) = curves.curves(store.runs(), "mnist_logreg")
+            assert [run.spec.seed for run in curve.runs] == seeds
+            if spec:
+                put(store, spec, "repeat", 0.6)
+    assert curve.final("test_accuracy")[1] == 0.6
 
 
 def test_a_grid_with_points_to_come_says_so(results):
@@ -167,8 +184,21 @@ def test_plot_of_each_problem(results, capsys):
     assert "fmnist_2c2d" in Path("one.svg").read_text()
 
 
+def test_settings_of_which_every_run_diverged_are_in_the_table(results, capsys):
+    with Store("r.sqlite") as store:
+        for seed in (42, 43):
+            put(store, RunSpec("fmnist_2c2d", "SGD", 1e30, seed=seed, epochs=3), "fixed", 0.1, "diverged")
+        store.add([(RunSpec("fmnist_2c2d", "SGD", 1.0, epochs=3), "fixed")])  # still to come
+    assert main(["plot", "r.sqlite", "--problem", "fmnist_2c2d", "--output", "one.svg", "--markdown"]) == 0
+    first, second = [line for line in capsys.readouterr().out.splitlines() if re.match(r"\| [A-Z]", line)]
+    assert first == "| SGD | 1e+30 | – | – | 0 (2 diverged) | – | – | – | – |"
+    assert second.startswith("| Adam | 0.001 |")
+    assert "SGD" not in Path("one.svg").read_text()
+
+
 def test_plot_refuses(results, capsys):
     assert refused(capsys, "plot", "none.sqlite") == "none.sqlite: no such file of results"
+    assert refused(capsys, "plot", 300 * "r").endswith("r: no such file of results")
     assert "expected one of mnist_logreg, fmnist_2c2d" in refused(capsys, "plot", "r.sqlite", "--problem", "x")
     assert "ends in .png, .pdf, .svg" in refused(capsys, "plot", "r.sqlite", "--output", "x.gif")
     assert "no: no such folder" in refused(capsys, "plot", "r.sqlite", "--output", "no/x.png")

@@ -194,3 +194,7 @@ def test_files_that_cannot_be_read(tmp_path):
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(StudyFileError, match=r"study\.toml: not TOML: 'utf-8'"):
         read(path)
+    for text in ("a = " + 20_000 * "[" + 20_000 * "]", "epochs = " + 5000 * "9"):
+        path.write_text(text)
+        with pytest.raises(StudyFileError, match=r"study\.toml: not TOML: "):
+            read(path)

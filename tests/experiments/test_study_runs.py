@@ -456,6 +456,13 @@ def test_a_study_at_work_is_no_other_process_s_to_take_up(owner, tmp_path):
     assert run(tmp_path)[0].done == 5
 
 
+def test_an_output_whose_folder_another_study_works_in(tmp_path):
+    message = r"r\.checkpoints: another study works in this folder: expected an output of another name"
+    with alone(tmp_path / "r.old"), pytest.raises(StoreError, match=message):
+        run(tmp_path)
+    assert not (tmp_path / "r.sqlite").exists()
+
+
 def test_an_error_in_a_study_ends_it_and_stops_the_runs(tmp_path, monkeypatch):
     class Full(RuntimeError):
         pass

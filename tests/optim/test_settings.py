@@ -121,6 +121,25 @@ def test_a_step_without_momentum_forgets_the_velocity():
     assert list(optimizer.state_dict()) == ["steps"]
 
 
+@pytest.mark.parametrize(("first", "then", "frozen"), [(0.9, 0, ()), (0, 0.9, ()), (0.9, 0, ("0",)), (0, 0.9, ("0",))])
+def test_the_state_after_a_new_momentum_goes_on_bit_for_bit(first, then, frozen):
+    net = network()
+    optimizer = optim.SGD(net, 0.1, momentum=first)
+    train(net, optimizer, 2)
+    optimizer.momentum = then
+    for name in frozen:
+        net.freeze(name)
+    train(net, optimizer, len(frozen))
+    twin = network().load_state_dict(net.state_dict())
+    restored = optim.SGD(twin, 0.1, momentum=then).load_state_dict(optimizer.state_dict())
+    net.unfreeze()
+    for momentum in (then, 0.5, 0.5):
+        optimizer.momentum = restored.momentum = momentum
+        optimizer.step(sweep(net, optimizer))
+        restored.step(sweep(twin, restored))
+        assert all(np.array_equal(net.parameters[name], value) for name, value in twin.parameters.items())
+
+
 def test_optimizers_are_copied_with_their_settings():
     for twin in (copy.deepcopy(adam(network())), pickle.loads(pickle.dumps(adam(network())))):
         assert (twin.lr, twin.betas, twin.steps) == (0.1, (0.9, 0.999), 0)

@@ -83,6 +83,22 @@ def test_a_parameter_that_would_overflow():
         fails_and_changes_nothing(net, optimizer, result, gb.NotFiniteError, "parameter 0.weight would contain")
 
 
+@pytest.mark.parametrize(("rule", "state"), [("Adam", "second_moment/0.weight"), ("KFLR-mean", "A/0.weight")])
+def test_a_state_that_would_overflow(rule, state):
+    """With an infinite g², or A, the parameters are finite: they would not move, in this step and all that follow."""
+    net = network("float32")
+    optimizer = RULES[rule](net)
+    train(net, optimizer, 1)
+    result = sweep(net, optimizer)
+    if rule == "Adam":
+        result.gradient["0.weight"][...] = 1e20
+    else:
+        result["kflr"]["0.weight"].A[0, 0] = np.inf
+    with np.errstate(all="ignore"):
+        message = f"step 2: state {state} would contain NaN or infinity: all parameters are left as they were"
+        fails_and_changes_nothing(net, optimizer, result, gb.NotFiniteError, message)
+
+
 def test_a_curvature_that_cannot_be_solved():
     net = network()
     optimizer = optim.Preconditioned(net, q.KFLR(), 0.1, 0.0, average="mean")

@@ -37,7 +37,7 @@ def _show(runs: list[StoredRun], notes: dict[str, str], options: argparse.Namesp
         if note and note != COMPLETE:
             console.print(f"data: {note}", markup=False, highlight=False, soft_wrap=True)
         with users_errors(OutputError):
-            plots.draw(shown, name, path)
+            plots.draw([curve for curve in shown if curve.runs], name, path)
         console.print(f"picture: {path}", markup=False, highlight=False, soft_wrap=True)
 
 

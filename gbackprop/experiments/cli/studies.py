@@ -19,6 +19,7 @@ from gbackprop.experiments.protocol import Protocol
 from gbackprop.experiments.schema import StoreError
 from gbackprop.experiments.store import Store
 from gbackprop.experiments.study import Settings, Summary, run_study
+from gbackprop.experiments.stored import COMPLETE, data_key
 from gbackprop.experiments.study_file import read
 from gbackprop.experiments.view import Bars, Lines, describe, title
 
@@ -30,12 +31,12 @@ def run(options: argparse.Namespace) -> int:
             require("pyarrow.parquet", "parquet files", "parquet")
     data_dir = None if options.data_dir is None else Path(options.data_dir).absolute()
     with users_errors(ValueError, OSError, RuntimeError, MissingExtraError):
-        protocol, output, notes = _prepare(options, data_dir)
+        protocol, output, data = _prepare(options, data_dir)
     console = Console()
-    for name, note in notes.items():
-        if note:
+    for name in protocol.problems():
+        if (note := data[data_key(name)]) != COMPLETE:
             console.print(f"{name}: {note}", markup=False, highlight=False, soft_wrap=True)
-    settings = Settings(data_dir, options.device, notes=notes)
+    settings = Settings(data_dir, options.device, data=data)
     return _conclude(_run_study(protocol, output, options, settings, console), output, options.export, console)
 
 
@@ -54,7 +55,7 @@ def _run_study(
 def _prepare(options: argparse.Namespace, data_dir: Path | None) -> tuple[Protocol, Path, dict[str, str]]:
     """Look at everything that may be missing or wrong: better one line now than a failure of every run.
 
-    Also the note on the data of each problem.
+    Also the lines on the data of each problem.
     """
     protocol = read(options.file)
     output = Path(options.output or f"{Path(options.file).stem}.sqlite")
@@ -64,8 +65,13 @@ def _prepare(options: argparse.Namespace, data_dir: Path | None) -> tuple[Protoc
         with users_errors(OutputError, prefix="--export: "):
             check_output(_table(output, options.export))
     check_device(options.device)
-    notes = {name: load_problem(problem(name), data_dir).note for name in protocol.problems()}
-    return protocol, output, notes
+    return protocol, output, {key: line for name in protocol.problems() for key, line in _data(name, data_dir)}
+
+
+def _data(name: str, data_dir: Path | None) -> list[tuple[str, str]]:
+    """Return the lines on the data of a problem, each with its key: the note, and the digest of all images."""
+    split = load_problem(problem(name), data_dir)
+    return [(data_key(name), split.note or COMPLETE), (f"images of {name}", split.digest)]
 
 
 def _conclude(summary: Summary, output: Path, table: str | None, console: Console) -> int:

@@ -45,14 +45,23 @@ def _prepare(options: argparse.Namespace) -> tuple[RunSpec, Split]:
     if options.output:
         with users_errors(ValueError, OutputError, prefix="--output: "):
             check_format(Path(options.output))
-    if options.checkpoint:
-        path = Path(options.checkpoint)
-        with users_errors(OutputError, prefix="--checkpoint: "):
-            check_output(path)
-        if path.exists():
-            checkpoint.load(path, spec.key())
     check_device(options.device)
-    return spec, load_problem(problem(spec.problem), options.data_dir)
+    if options.checkpoint:
+        with users_errors(OutputError, prefix="--checkpoint: "):
+            check_output(options.checkpoint)
+            if options.output and Path(options.output).resolve() == Path(options.checkpoint).resolve():
+                raise OutputError(f"expected another file than that of --output, got {options.checkpoint}")
+        _read_checkpoint(options.checkpoint, spec.key())
+    split = load_problem(problem(spec.problem), options.data_dir)
+    if options.checkpoint:
+        _read_checkpoint(options.checkpoint, runs.identity(spec, split))
+    return spec, split
+
+
+def _read_checkpoint(file: str, key: str) -> None:
+    """Check that a checkpoint, if it is there, is of a run."""
+    if Path(file).exists():
+        checkpoint.load(Path(file), key)
 
 
 def _train(spec: RunSpec, split: Split, options: argparse.Namespace, console: Console) -> runs.Outcome:

@@ -82,7 +82,7 @@ def demonstrate(setup: Setup, seed: int, output: str | Path) -> bool:
     figures = report.Figures(times, errors, loop)
     console.print(report.make_table(result, figures))
     picture.draw(picture.Batch(images, *batch, result), output)
-    console.print(f"picture: {output}", soft_wrap=True)
+    console.print(f"picture: {output}", markup=False, highlight=False, soft_wrap=True)
     console.print("every verdict is ok" if figures.right else "[bold red]at least one number is WRONG[/]")
     return figures.right
 
