@@ -156,6 +156,8 @@ class Assembly(Building):
         except UnsupportedError:
             return Size()
         value = rows_alike(values, layout)
+        if value is None and torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            return self._refused(node, UnsupportedError("random numbers cannot be taken over"))
         if value is None:
             return Size()
         name = self.capture.buffers.get(node, f"{path_of(node)}.{node.name}".strip("."))
@@ -174,11 +176,15 @@ class Assembly(Building):
         except Failed:
             self.values[node] = Failed()
         except UnsupportedError as error:
-            self.values[node] = Failed()
-            path = path_of(node)
-            module = self.modules.get(path, self.modules[""])
-            words = f"{self.function(node)}: {error}{line_of(node)}"
-            self.refusals.append(str(at(path, module, "; ".join(filter(None, (unlike_layer(module), words))))))
+            self.values[node] = self._refused(node, error)
+
+    def _refused(self, node: torch.fx.Node, error: UnsupportedError) -> Failed:
+        """Note why a call is refused."""
+        path = path_of(node)
+        module = self.modules.get(path, self.modules[""])
+        words = f"{self.function(node)}: {error}{line_of(node)}"
+        self.refusals.append(str(at(path, module, "; ".join(filter(None, (unlike_layer(module), words))))))
+        return Failed()
 
     def _taken(self, node: torch.fx.Node) -> Any:
         function = self.function(node)

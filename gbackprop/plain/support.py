@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import finalize
 
 from gbackprop.array import Array
 from gbackprop.base.checks import is_original, own_methods
@@ -21,8 +21,8 @@ from gbackprop.plain.contract import check_contract
 from gbackprop.plain.flow import Flow
 from gbackprop.quantities.base import Quantity
 
-_CHECKED: WeakKeyDictionary[Layer, dict[Hashable, dict[str, str]]] = WeakKeyDictionary()
-"""The checks that each layer from outside this package has passed, with the digest of its attributes at that time."""
+_CHECKED: dict[int, dict[Hashable, dict[str, str]]] = {}
+"""The checks that each layer from outside this package, by its id, has passed, with the digest of its attributes."""
 
 
 def check_chain(leaves: Sequence[Leaf]) -> None:
@@ -126,11 +126,19 @@ def _check_once(
 ) -> None:
     """Check facts of the layers at some positions that are not known yet; `check` may return a layer's output."""
     settings = {i: settings_of(leaves[i].layer) for i in facts}
-    if all(_CHECKED.get(leaves[i].layer, {}).get(fact) == settings[i] for i, fact in facts.items()):
+    if all(_passed(leaves[i].layer).get(fact) == settings[i] for i, fact in facts.items()):
         return
     at = {INPUT: x[:8].copy()}
     for leaf, inputs in values_upwards(leaves, at):
         y = check(leaf, inputs) if leaf.position in facts else None
         at[leaf.position] = leaf.layer.forward(*inputs)[0] if y is None else y
     for i, fact in facts.items():
-        _CHECKED.setdefault(leaves[i].layer, {})[fact] = settings[i]
+        _passed(leaves[i].layer)[fact] = settings[i]
+
+
+def _passed(layer: Layer) -> dict[Hashable, dict[str, str]]:
+    """Return the checks that a layer has passed, as long as it exists; a dataclass has no hash."""
+    if id(layer) not in _CHECKED:
+        _CHECKED[id(layer)] = {}
+        finalize(layer, _CHECKED.pop, id(layer)).atexit = False
+    return _CHECKED[id(layer)]

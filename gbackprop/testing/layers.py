@@ -184,18 +184,36 @@ def _check_purity(claims: Claims, probe: Probe, names: Collection[str]) -> None:
 
 def _impure_function(probe: Probe) -> str:
     watched = {"its input": probe.x, "the layer": probe.layer, "what it drew": probe.noise}
-    return impurity(lambda: probe.run(probe.x)[0], watched, _other(probe))
+    return impurity(lambda: probe.run(probe.x)[0], watched, *_others(probe))
 
 
 def _impurity(probe: Probe, name: str) -> str:
     arguments = probe.tangents, probe.columns, probe.signs, probe.curvature
     watched = {"its argument": arguments, "what forward saved": probe.saved, "the layer": probe.layer}
-    return impurity(probe.calls()[name], watched, _other(probe))
+    return impurity(probe.calls()[name], watched, *_others(probe))
 
 
-def _other(probe: Probe) -> Callable[[], Any]:
-    """Return a forward pass of another batch."""
-    return lambda: probe.run(probe.x[::-1] + 1)
+def _others(probe: Probe) -> tuple[Callable[[], Any], ...]:
+    """Return forward passes of other batches: of as many samples, of more, and of features of larger shapes."""
+    other, shape = probe.x[::-1] + 1, probe.x.shape[1:]
+
+    def larger() -> None:
+        widest = shape
+        for i in range(len(shape)):
+            wider = (*widest[:i], shape[i] + 1, *shape[i + 1 :])
+            widest = wider if _takes(probe.layer, wider) else widest
+
+    return lambda: probe.run(other), lambda: probe.run(np.concatenate([other, other])), larger
+
+
+def _takes(layer: Layer, shape: tuple[int, ...]) -> bool:
+    """Return whether features of a shape go forward."""
+    try:
+        layer.output_shape(shape)
+        layer.forward(np.zeros((2, *shape)))
+    except Exception:  # on which there is a claim
+        return False
+    return True
 
 
 def _check_conduct(claims: Claims, probe: Probe) -> None:

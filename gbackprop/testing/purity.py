@@ -42,21 +42,19 @@ def changes(before: Snapshot, after: Snapshot) -> list[str]:
     return [path for path in before | after if before.get(path, changes) != after.get(path, changes)]
 
 
-def impurity(call: Callable[[], Any], watched: Mapping[str, Any], between: Callable[[], Any] | None = None) -> str:
-    """Describe the side effect of a call, or return an empty string."""
+def impurity(call: Callable[[], Any], watched: Mapping[str, Any], *between: Callable[[], Any]) -> str:
+    """Describe the side effect of a call, which is made again after each of others, or return an empty string."""
     before = {name: snapshot(thing) for name, thing in watched.items()}
     first = call()
-    kept, problems = snapshot(first), [_written(before, watched)]
-    if between is not None:
-        between()
-        problems.append(_written(before, watched))
-    second = call()
-    problems.append(_written(before, watched))
-    if any(problems):
-        return next(filter(None, problems))
-    if changes(kept, snapshot(first)):
-        return "a later call writes into what it returned"
-    return "" if _same(first, second) else "gives another result when it is called again"
+    kept, found = snapshot(first), _written(before, watched)
+    for other in between or (lambda: None,):
+        if not found:
+            other()
+            found = _written(before, watched)
+        if not found:
+            second = call()
+            found = _written(before, watched) or _changed(kept, first, second)
+    return found
 
 
 def _written(before: Mapping[str, Snapshot], watched: Mapping[str, Any]) -> str:
@@ -66,6 +64,13 @@ def _written(before: Mapping[str, Snapshot], watched: Mapping[str, Any]) -> str:
         if paths:
             return f"writes to {name}" + (f", at {', '.join(paths[:3])}" if any(paths) else "")
     return ""
+
+
+def _changed(kept: Snapshot, first: Any, second: Any) -> str:
+    """Describe how a later result differs from the first, of which there is a snapshot, or return an empty string."""
+    if changes(kept, snapshot(first)):
+        return "a later call writes into what it returned"
+    return "" if _same(first, second) else "gives another result when it is called again"
 
 
 def _same(first: Any, second: Any) -> bool:

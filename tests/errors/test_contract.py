@@ -1,5 +1,7 @@
 """A user's layer that breaks the contract is named before anything is computed; a sound one is checked once."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from own_layers import Times
@@ -10,6 +12,7 @@ from gbackprop import operators as ops
 from gbackprop import quantities as q
 from gbackprop.calculus.residual import Factored, FactoredLayer
 from gbackprop.calculus.signals import GRADIENT
+from gbackprop.plain import support
 from gbackprop.testing.oracles import Dense
 from gbackprop.testing.runs import every_quantity
 
@@ -126,6 +129,23 @@ def test_a_sound_layer_is_checked_once():
     for _ in range(3):
         gb.backward(net, LOSS, X, Y)
     assert len(CALLS) == 4
+
+
+@dataclass
+class Multiplied(Double):
+    """A layer with ==, and so without a hash."""
+
+    factor: float = 2.0
+
+
+def test_a_dataclass_is_a_layer_and_nothing_is_known_of_it_when_it_is_gone():
+    net = chain(Multiplied(), Multiplied())
+    got, want = (gb.backward(each, LOSS, X, Y, q.DiagHessian()) for each in (net, chain(Double(), Double())))
+    np.testing.assert_array_equal(got["diag_hessian"]["0.weight"], want["diag_hessian"]["0.weight"])
+    identities = {id(each) for each in net.layers[1:3]}
+    assert identities <= set(support._CHECKED)
+    del net
+    assert not identities & set(support._CHECKED)
 
 
 class LowestLinear(layers.Linear):

@@ -488,6 +488,10 @@ REFUSED = {
     ),
     "always drops": (doing(lambda m, x: F.dropout(x)), f"{INNER}native_dropout: there is no layer and no row"),
     "random": (doing(lambda m, x: x + torch.randn_like(x)), f"{INNER}randn_like: there is no layer and no row"),
+    "random numbers of no data": (doing(lambda m, x: x + torch.randn(4)), f"{INNER}randn: random numbers cannot be"),
+    "random numbers for each sample": (
+        doing(lambda m, x: F.gumbel_softmax(x)), f"{INNER}exponential: random numbers cannot be taken over"
+    ),
     "indices": (
         lambda: nn.Sequential(nn.AdaptiveMaxPool1d(2, return_indices=True)),
         "expected one tensor as its output, or output= with its key or number, got tuple",

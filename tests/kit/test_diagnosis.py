@@ -158,6 +158,18 @@ class MeanCurvature(Quantity):
         return np.asarray(square.mean())
 
 
+class Misstated(MeanCurvature):
+    """A power of c is wrong, of which the check has 1/3, for three outputs."""
+
+    powers = (1, 0)
+
+
+def test_a_factor_has_not_the_name_of_the_number_of_draws_where_nothing_is_drawn():
+    network = Sequential(layers.Linear(3, 3), rng=0, dtype="float64")
+    report = check_quantity(Misstated(), network, losses.CrossEntropyLoss(), batch(4, 3), np.array([0, 2, 1, 1]))
+    assert [each.words for each in report.failures[0].diagnosis] == ["right if multiplied by (output features) = 3"]
+
+
 class Estimated(Sampled):
     """The same from M pseudo-targets of each sample, times a factor of the scale and of M."""
 

@@ -242,6 +242,14 @@ class Counting(L.Tanh):
         return super().first(x, y) * (1 + 1e-3 * (Counting.calls[0] % 2))
 
 
+class Centred(L.Tanh):
+    """tanh of the input less its mean, which is subtracted in place."""
+
+    def value(self, x):
+        x -= x.mean(1, keepdims=True)
+        return np.tanh(x)
+
+
 class Cancelling(ElementwiseLoss):
     """Σ log cosh (f − y) in a form whose second derivative cancels in float32."""
 
@@ -258,8 +266,9 @@ class Cancelling(ElementwiseLoss):
 
 @pytest.mark.parametrize(("report", "claim"), [
     (lambda: check_layer(Counting(), RNG.standard_normal((3, 4))), "is pure"),
+    (lambda: check_layer(Centred(), RNG.standard_normal((3, 4))), "is a pure function"),
     (lambda: check_loss(Cancelling(), np.zeros((3, 2)), np.full((3, 2), 9.3)), "float32 stays float32"),
-], ids=["pure", "float32"])  # fmt: skip
+], ids=["pure", "in place", "float32"])  # fmt: skip
 def test_what_is_compared_with_itself_is_not_mended_by_another_number(report, claim):
     rows = [row for row in report().failures if row.claim.startswith(claim)]
     assert rows
@@ -285,8 +294,9 @@ def test_other_rules_for_the_shape_of_the_output():
     rules = {"{1}": 1, "{0} times {1}": 6, "{0} over {1}": 6, "{0} plus {1}": 7, "{0} minus {1}": 5,
              "{0} minus {1} plus 1": 6}  # fmt: skip
     for rule, size in rules.items():
-        words = "axis 0 of its result were " + rule.format("the input's axis 0", "dim")
-        assert found[words] == (1.2, (size,)), words
+        words = rule.format("the input's axis 0", "dim")
+        assert found[f"axis 0 of its result were {words}"] == (1.2, (size, 3)), words
+        assert found[f"it gave the input's shape but for axis 0: {words}"] == (1.3, (size,)), words
     assert list(of_care("output_shape", None)) != []
 
 

@@ -73,6 +73,21 @@ class Plain:
         return WIDE @ v
 
 
+class PlainNorm:
+    """An operator that is none of SciPy's, and not linear."""
+
+    shape = (4, 4)
+
+    def __matmul__(self, v):
+        return SYMMETRIC @ v / np.abs(v).sum(0)
+
+
+def test_an_operator_of_a_class_of_its_own_that_is_not_linear_is_said_to_be_so():
+    with pytest.raises(AssertionError) as caught:
+        check_operator(PlainNorm()).assert_ok()
+    assert "matvec: is linear: FAILED" in str(caught.value)
+
+
 def counts(v):
     return SYMMETRIC @ v + 1e-3 * next(CALLS) * v
 

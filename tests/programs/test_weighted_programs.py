@@ -52,6 +52,21 @@ def test_a_saved_file_takes_weights(tmp_path):
         assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize(("rows", "weights", "words"), [
+    (3, {"sample_weight": W[:3]}, "x: expected float64[5, 4], for which the program was written, got float64[3, 4]"),
+    (5, {}, "sample_weight: expected float64[5], for which the program was written, got None"),
+])  # fmt: skip
+def test_a_saved_file_refuses_other_arrays(tmp_path, rows, weights, words):
+    y = TARGETS[loss := next(iter(TARGETS))]
+    gb.program(network(), loss, X, y, sample_weight=W).save(tmp_path / "one.py")
+    of = (network(), loss, X[:rows], y[:rows])
+    other = gb.program(*of, sample_weight=weights.get("sample_weight")).inputs(*of[2:], **weights)
+    np.savez(tmp_path / "inputs.npz", **other)
+    command = [sys.executable, "-I", "one.py", "inputs.npz"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stderr.strip()) == (1, words)
+
+
 def test_the_head_says_whether_samples_have_weights():
     y = TARGETS[loss := next(iter(TARGETS))]
     for options in ({"sample_weight": W}, {}):

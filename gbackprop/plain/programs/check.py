@@ -45,7 +45,12 @@ if __name__ == "__main__":
 
     beside = pathlib.Path(__file__).with_suffix(".npz")
     constants = dict(np.load(beside)) if beside.exists() else {}
-    given = dict(np.load(sys.argv[1])) if len(sys.argv) > 1 else made_up(np.random.default_rng(0))
+    made = made_up(np.random.default_rng(0))
+    given = dict(np.load(sys.argv[1])) if len(sys.argv) > 1 else made
+    want, got = ({name: f"{a.dtype}{list(a.shape)}" for name, a in arrays.items()} for arrays in (made, given))
+    for name in want | got:
+        if want.get(name) != got.get(name):
+            sys.exit(f"{name}: expected {want.get(name)}, for which the program was written, got {got.get(name)}")
     error = check(given)
     print(f"gradient against differences of the loss: relative error {error:.1e}, at most {bound}")
     sys.exit(not error < {bound})

@@ -143,9 +143,16 @@ class Program:
     def inputs(
         self, x: Array, y: Array, rng: int | np.random.Generator | None = None, sample_weight: Array | None = None
     ) -> dict[str, Array]:
-        """Return all that a saved program takes by name, on the host: ``numpy.savez(path, **program.inputs(x, y))``."""
+        """Return all that a saved program takes by name, on the host: ``numpy.savez(path, **program.inputs(x, y))``.
+
+        Raises
+        ------
+        ValueError
+            If shapes or dtypes are not those of the program.
+        """
         weights = {} if sample_weight is None else {"sample_weight": sample_weight}
         x = batch_of(self.plan.network, x)
+        self._check({"x": x, "y": y, "sample_weight": sample_weight})
         values = inputs_of(self._planned(x, y, rng, sample_weight))
         named = {f"{kind}/{name}": array for kind, arrays in values.items() for name, array in arrays.items()}
         return {name: asnumpy(array) for name, array in {"x": x, "y": y, **weights, **named}.items()}

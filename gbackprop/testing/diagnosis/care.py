@@ -83,8 +83,6 @@ CARE: dict[str, tuple[float, Wrapper]] = {
     "its result were cut to the slice that is given": (1.1, _of_result(
         lambda y, *given: y[given[-1]] if isinstance(given[-1], slice) else y)),
     "it wrote nothing into its owner": (1.2, _afresh),
-    "the largest of each sample were subtracted from the output": (1.3, _of_arguments(
-        lambda a: a - a.max(1, keepdims=True) if a.dtype.kind == "f" and a.ndim > 1 else a)),
     "its random numbers were seeded": (1.3, _seeded),
     "it were the inherited one": (1.6, inherited),
     "it gave a Jacobian for each of the other parameters, too": (1.1, _complete),
@@ -102,6 +100,8 @@ RESULTS: dict[str, tuple[float, Wrapper]] = {
     "its result were 1 minus it": (1.4, _of_result(lambda y, *_: 1 - y)),
     "the last axes of its result were exchanged": (1.3, _of_result(lambda y, *_: y.swapaxes(-1, -2))),
     "the last three axes of its result were reversed": (1.4, _of_result(lambda y, *_: y.swapaxes(-1, -3))),
+    "the largest of each sample were subtracted from the output": (1.3, _of_arguments(
+        lambda a: a - a.max(1, keepdims=True) if a.dtype.kind == "f" and a.ndim > 1 else a)),
 }  # fmt: skip
 """Edits of what a method gives: they say nothing where it is compared with itself, and both sides are others."""
 
@@ -190,8 +190,10 @@ def _shapes(probe: Any) -> dict[str, tuple[float, Wrapper]]:
             ways = {"times": mul, "over": floordiv, "plus": add, "minus": sub}
             rules |= {f"{given} {way} {name}": rule for way, rule in ways.items()}
             for words, rule in rules.items() if isinstance(value, int) else ():
-                found[f"{axis} {words}"] = lambda y, x, i=i, r=rule, v=value: (*x[:i], r(x[i], v), *x[i + 1 :])
+                found[f"{axis} {words}"] = lambda y, x, i=i, r=rule, v=value: (*y[:i], r(x[i], v), *y[i + 1 :])
+                others = f"it gave the input's shape but for axis {i}: {words}"
+                found[others] = lambda y, x, i=i, r=rule, v=value: (*x[:i], r(x[i], v), *x[i + 1 :])
     for name, value in options.items():
         if isinstance(value, tuple):
             found[f"the last axes of its result were {name}"] = lambda y, x, v=value: (*x[: len(x) - len(v)], *v)
-    return {words: (1.2, _of_result(rule)) for words, rule in found.items()}
+    return {words: (1.2 + 0.1 * (" but for " in words), _of_result(rule)) for words, rule in found.items()}

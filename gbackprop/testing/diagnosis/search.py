@@ -11,7 +11,6 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from scipy.sparse.linalg import LinearOperator
 
 from gbackprop.base.threads import one_blas_thread
 from gbackprop.calculus.layer import Leaf, leaves_of
@@ -149,7 +148,7 @@ class _Search:
             self.simplified, self.ignored, self.optional, lambda: related("compounds"),
         ]  # fmt: skip
         found = list[Found]()
-        is_subject = self.trials[0].evaluation.arguments and not isinstance(self.subject, LinearOperator)
+        is_subject = self.trials[0].evaluation.arguments and not hasattr(self.subject, "__matmul__")
         if not is_subject:
             kinds = [simple, of_source]  # others need a layer, loss or quantity
         if self.claim == FOLLOWS:

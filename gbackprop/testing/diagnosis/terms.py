@@ -12,6 +12,8 @@ from scipy import special
 
 from gbackprop.array import asnumpy
 from gbackprop.calculus.layer import leaves_of
+from gbackprop.calculus.signals import MonteCarlo
+from gbackprop.quantities import Quantity
 from gbackprop.testing.complex_steps import passes
 from gbackprop.testing.diagnosis.numbers import Sizes
 from gbackprop.testing.flat import Flat
@@ -264,6 +266,8 @@ def sizes_of(arguments: tuple[Any, ...]) -> Sizes:
     """Return the sizes of a claim's arguments by name, the most telling first; options of its subject among them."""
     found: Sizes = {}
     own = [part for part in arguments if isinstance(part, str) and part in ("mean", "sum")]  # of which R is
+    signals = [each.signal for part in arguments if isinstance(part, Quantity) for each in part.statistics()]
+    drawn = not signals or any(isinstance(signal, MonteCarlo) for signal in signals)
     for part in ((part.variants[own[0]] if own else part.setting) if isinstance(part, Runs) else part
                  for part in arguments):  # fmt: skip
         if isinstance(part, Probe):
@@ -274,7 +278,7 @@ def sizes_of(arguments: tuple[Any, ...]) -> Sizes:
             found["c"] = part.loss.summed_weight(part.output.shape[1:])
         elif isinstance(part, CheckedNetwork):
             out = part.network.output_shape(part.x.shape[1:])
-            found |= {"N": len(part.x)} | ({} if part.targets is None else {"M": len(part.targets)})
+            found |= {"N": len(part.x)} | ({"M": len(part.targets)} if drawn and part.targets is not None else {})
             found |= _shapes("output", (len(part.x), *out))
             found |= {"R": part.loss.factor(len(part.x), part.y), "c": part.loss.summed_weight(out)}
     return found
