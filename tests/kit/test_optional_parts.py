@@ -1,7 +1,5 @@
 """Optional parts of the contract that the engine takes on trust: a wrong one is named by the claim on it."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -10,7 +8,6 @@ from gbackprop import layers, losses, operators
 from gbackprop import quantities as q
 from gbackprop.calculus.residual import FactoredLayer, products
 from gbackprop.calculus.signals import EXACT, GRADIENT, monte_carlo
-from gbackprop.engine.forms import FORMS
 from gbackprop.quantities import Quantity, Statistic
 from gbackprop.quantities.merging_rules import Averaged, Rows, Summed
 from gbackprop.testing import check_layer, check_quantity, check_symmetries
@@ -328,10 +325,3 @@ def test_another_rule_of_merging_is_the_diagnosis(quantity, words):
     known = check_quantity(quantity, *given).diagnose().failures[0].known
     assert known[0].words == f"right if {words}"
     assert all(each.words.startswith("right if merging were ") for each in known)
-
-
-def test_a_form_that_has_no_route_is_not_compared(monkeypatch):
-    monkeypatch.setitem(FORMS, layers.Identity, replace(FORMS[layers.Identity], routes=lambda *given: None))
-    report = check_layer(layers.Identity(), RNG.standard_normal((3, 2, 4, 4)))
-    report.assert_ok()
-    assert [row.verdict for row in report.rows if row.problem == "has no route"] == ["not given"]
