@@ -97,7 +97,7 @@ NO_ARCHIVES = {
         lambda path: path.write_text("epoch,loss\n0,1\n"),
         "expected an archive of arrays (.npz), got a text file, which begins with 'epoch,loss'",
     ),
-    "four bytes of no letter": (lambda path: path.write_bytes(b"ab" + 4 * b"\xff"), "got another kind of file, which begins"),
+    "no letters": (lambda path: path.write_bytes(b"ab" + 4 * b"\xff"), "got another kind of file, which begins with "),
     "cut letter": (lambda path: path.write_text("ß" * 400), "got a text file, which begins with 'ß"),
     "pickle": (lambda path: path.write_bytes(pickle.dumps([1])), "got a pickled Python object, which is never loaded"),
     "bytes": (lambda path: path.write_bytes(bytes(range(9))), "which begins with the bytes 00 01 02 03 04 05 06 07"),

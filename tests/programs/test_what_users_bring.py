@@ -306,7 +306,8 @@ def test_an_axis_is_left_out_of_a_sum_whether_it_is_given_by_place_or_by_name():
 
 
 @pytest.mark.parametrize(("parts", "line"), [
-    (lambda x: (x[:1], x[1:3], x[3:]), None), (lambda x: [x[-3:-1], x[3:], x[:1]], "np.concatenate([x[1:4], x[0][None]])"),
+    (lambda x: (x[:1], x[1:3], x[3:]), None),
+    (lambda x: [x[-3:-1], x[3:], x[:1]], "np.concatenate([x[1:4], x[0][None]])"),
     (lambda x: [x[1:], x[0][None]], "np.concatenate([x[1:], x[0][None]])"),
 ])  # fmt: skip
 def test_adjacent_parts_that_are_joined_are_one_part_and_others_stay_as_they_are(parts, line):

@@ -18,8 +18,8 @@ from gbackprop.experiments.problems import load_problem, problem
 from gbackprop.experiments.protocol import Protocol
 from gbackprop.experiments.schema import StoreError
 from gbackprop.experiments.store import Store
-from gbackprop.experiments.study import Settings, Summary, run_study
 from gbackprop.experiments.stored import COMPLETE, data_key
+from gbackprop.experiments.study import Settings, Summary, run_study
 from gbackprop.experiments.study_file import read
 from gbackprop.experiments.view import Bars, Lines, describe, title
 
