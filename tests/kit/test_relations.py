@@ -283,3 +283,12 @@ def test_an_edit_that_changes_what_is_expected_mends_nothing(size):
         edited = Evaluation(lambda after=after: Compared(after, after, "oracle"), ())
         trial = SimpleNamespace(compared=Compared(2 * want, want, "oracle"), at=lambda change, edited=edited: edited)
         assert rewriting.mends([trial], [], lambda: None) == mended
+
+
+def test_a_change_that_multiplies_all_by_one_number_is_no_change_of_its_own():
+    trials = [SimpleNamespace(parts={"": (scale * X, X)}) for scale in (1.0, 3.0)]
+    held = SimpleNamespace(trials=trials, wrong=[""])
+    changes = {"negated": np.negative, "by its size": lambda x: x / x.max(), "by row": lambda x: x * np.arange(1, 5)}
+    ops = {name: SimpleNamespace(change=change) for name, change in changes.items()}
+    found = {name: relations.Relations._trivial(held, op, 0) for name, op in ops.items()}
+    assert found == {"negated": True, "by its size": False, "by row": False}
