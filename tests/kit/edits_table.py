@@ -15,7 +15,7 @@ from gbackprop.testing.diagnosis.source import edits_of
 
 EXPRESSIONS = (
     "a", "a.b", "a()", "a + b", "a - b", "a * b", "a / b", "a // b", "a % b", "a ** b", "a @ b", "a.T @ b", "2 * a",
-    "a - b + c", "a * (b - c)", "f(a) - g(b)", "f(a, c) - f(b, d)", "a.astype(b) * c", "-a", "not a",
+    "a - b + c", "a * (b - c)", "(a - b)[0]", "f(a) - g(b)", "f(a, c) - f(b, d)", "a.astype(b) * c", "-a", "not a",
     "2", "0.5", "1", "True", "'ni,nj->nij'", "'nabcd->n'", "'word'",
     "a < b", "a <= b", "a > b", "a >= b", "a == b", "a != b", "a < b < c", "a in b",
     "a if b else c", "(a, b, c)", "[a, b]", "a.T", "a.mT", "a[0]", "a[1:, ::2]", "a[1:2]", "a[1:]", "a[:-1]",

@@ -753,6 +753,19 @@ def test_no_alarm_where_the_outputs_of_a_weight_stand_in_two_axes():
     assert [row.verdict for row in report.rows if row.method == "KFLR" and "B ⊗ A" in row.claim] == [OK]
 
 
+class ByName(layers.Linear):
+    """A layer whose Jacobians are those of the parameters that it has."""
+
+    def parameter_jacobians(self, saved):
+        found = super().parameter_jacobians(saved)
+        return {name: found[name] for name in self.parameters}
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_no_alarm_where_jacobians_are_those_of_the_parameters_that_are_there(bias):
+    check_layer(ByName(3, 2, bias=bias), np.random.default_rng(0).standard_normal((4, 3))).assert_ok()
+
+
 @pytest.mark.parametrize("outputs", [2, 3])
 def test_no_alarm_where_the_outputs_of_a_weight_are_not_the_last_axis(outputs):
     """With 3 outputs both axes have their number."""

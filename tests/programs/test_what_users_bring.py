@@ -307,7 +307,7 @@ def test_an_axis_is_left_out_of_a_sum_whether_it_is_given_by_place_or_by_name():
 
 @pytest.mark.parametrize(("parts", "line"), [
     (lambda x: (x[:1], x[1:3], x[3:]), None),
-    (lambda x: [x[-3:-1], x[3:], x[:1]], "np.concatenate([x[1:4], x[0][None]])"),
+    (lambda x: [x[1:3], x[3:], x[:1]], "np.concatenate([x[1:4], x[0][None]])"),
     (lambda x: [x[1:], x[0][None]], "np.concatenate([x[1:], x[0][None]])"),
 ])  # fmt: skip
 def test_adjacent_parts_that_are_joined_are_one_part_and_others_stay_as_they_are(parts, line):
@@ -316,6 +316,24 @@ def test_adjacent_parts_that_are_joined_are_one_part_and_others_stay_as_they_are
     assert re.findall(r"np\.concatenate\(.*\)(?=  #)", program.source) == ([line] if line else [])
     want = gb.reference(net, loss, -X, Y).gradient["1.weight"]
     np.testing.assert_allclose(program(-X, Y).gradient["1.weight"], want, rtol=1e-12)
+
+
+@pytest.mark.parametrize("function", [
+    lambda self, x: np.where((x > 0) & True, x, np.exp(x) * 1),
+    lambda self, x: np.where(True & (x > 0), x, 0 + np.exp(x)),
+    lambda self, x: np.where(np.ones(6, bool) & (x > 0), x, np.ones(6) * np.exp(x)),
+])  # fmt: skip
+def test_what_leaves_each_number_as_it_is_goes(function):
+    plain = chain(Own(lambda self, x: np.where(x > 0, x, np.exp(x))), layers.Linear(6, 3))
+    more = chain(Own(function), layers.Linear(6, 3))
+    one, other = (gb.program(net, losses.MSELoss(), X, X[:, :3]).source for net in (plain, more))
+    assert one == other
+
+
+def test_the_last_bit_of_an_integer_is_not_taken_for_the_integer():
+    net, loss = chain(Own(lambda self, x: x * (np.rint(3 * x).astype(int) & 1)), layers.Linear(6, 3)), losses.MSELoss()
+    got, want = gb.program(net, loss, X, X[:, :3])(-X, X[:, :3]), gb.reference(net, loss, -X, X[:, :3])
+    np.testing.assert_allclose(got.gradient["1.weight"], want.gradient["1.weight"], rtol=1e-12)
 
 
 class Counted(q.BatchGrad):

@@ -26,7 +26,7 @@ def each_axis(option: Any, x: np.ndarray) -> tuple[int, ...]:
 
 
 def convolution(
-    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | float = 0.0, *,
+    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | bool, *,
     stride: Axes = 1, padding: Any = 0, dilation: Axes = 1, groups: int = 1, padding_mode: str = "zeros",
 ) -> np.ndarray:  # fmt: skip
     """y[n, o, *t] = b[o] + Σ over the window of W[o] and the channels of o's group."""
@@ -49,7 +49,7 @@ def convolution(
 
 
 def transposed(
-    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | float = 0.0, *,
+    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | bool, *,
     stride: Axes = 1, padding: Axes = 0, output_padding: Axes = 0, groups: int = 1, dilation: Axes = 1,
 ) -> np.ndarray:  # fmt: skip
     """Each number of the input adds its multiple of the weight to the image, from place t s − p on."""

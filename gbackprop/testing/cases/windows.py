@@ -11,7 +11,7 @@ from gbackprop.testing.cases import definitions as plain
 from gbackprop.testing.cases.rows import LayerRow
 
 
-def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | float = 0.0) -> np.ndarray:
+def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | bool) -> np.ndarray:
     """y[…, o] = Σᵢ W[o, i] x[…, i] + b[o]."""
     return np.einsum("n...i,oi->n...o", x, weight) + bias
 
