@@ -264,7 +264,9 @@ def kind_of(value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return what was given instead of an object, and that a class must be called."""
+    """Return what was given instead of an object, of an array its shape, and that a class must be called."""
+    if is_array(value):
+        return f"an array of shape {value.shape}"
     return f"{value!r}{' (call the class)' if isinstance(value, type) else ''}"
 
 

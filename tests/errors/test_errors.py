@@ -264,8 +264,15 @@ def test_a_class_instead_of_an_instance():
     refuse(TypeError, ["quantity 0", "KFAC", "call the class"], lambda: gb.backward(network, CE, X, Y, q.KFAC))
     refuse(TypeError, ["loss", "call the class"], lambda: gb.backward(network, losses.CrossEntropyLoss, X, Y))
     refuse(TypeError, ["layer 1", "call the class"], lambda: gb.Sequential(layers.Linear(2, 2), layers.ReLU))
+    refuse(TypeError, ["quantity 0", "KFAC", "call the class"], lambda: gb.accumulate(network, CE, [(X, Y)], q.KFAC))
     refuse(TypeError, ["loss", "Loss", "MSELoss"], lambda: gb.backward(network, losses.MSELoss, X, Z))
     refuse(TypeError, ["network", "Layer", "ReLU"], lambda: gb.backward(layers.ReLU, CE, X, Y))
+
+
+@pytest.mark.parametrize("wrong", ["network", "loss", "quantity 0"])
+def test_an_array_in_the_place_of_another_argument_is_shown_by_its_shape(wrong):
+    given = {"network": mlp(), "loss": CE, "x": X, "y": Y, "quantity 0": q.KFLR()} | {wrong: X}
+    refuse(TypeError, [f"{wrong}: expected a", f"got an array of shape {X.shape}"], lambda: gb.backward(*given.values()))
 
 
 @pytest.mark.parametrize("argument", ["sample_block", "column_block", "workers"])

@@ -44,6 +44,13 @@ def test_the_hessians_product_of_a_quotient(features):
     test_the_hessians_product((gb.Graph(parts, rng=0, dtype="float64"), losses.MSELoss(), x, y))
 
 
+def test_the_hessians_product_where_samples_are_single_numbers():
+    """A number has no channel: one factor, and one slope, is that of the number."""
+    rng = np.random.default_rng(1)
+    net = gb.Sequential(layers.PReLU(), layers.Scale(), layers.Tanh(), layers.Scale(), rng=0, dtype="float64")
+    test_the_hessians_product((net, losses.MSELoss(), rng.standard_normal(5), rng.standard_normal(5)))
+
+
 def test_with_an_empty_registry_products_are_the_same(problem):
     net, loss, x, y = problem
     operator = ops.Hessian(net, loss, (x, y))

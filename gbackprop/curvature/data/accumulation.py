@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gbackprop.array import Array, device_of, is_array, on_device_of
-from gbackprop.base.checks import batch_of, check_flag, generator, kind_of, number, positive
+from gbackprop.base.checks import batch_of, check_flag, generator, kind_of, number, positive, shown
 from gbackprop.base.errors import NotFiniteWarning, UnsupportedError
 from gbackprop.base.threads import cpu_count, one_blas_thread
 from gbackprop.calculus.layer import Layer, in_mode
@@ -165,10 +165,10 @@ def _check_call(network: Any, loss: Any, quantities: tuple[Any, ...]) -> None:
     """Check what can be checked without a batch."""
     for name, value, kind in (("network", network, Layer), ("loss", loss, Loss)):
         if not isinstance(value, kind):
-            raise TypeError(f"{name}: expected a {kind.__name__}, got {value!r}")
+            raise TypeError(f"{name}: expected a {kind.__name__}, got {shown(value)}")
     for i, quantity in enumerate(quantities):
         if not isinstance(quantity, Quantity):
-            raise TypeError(f"quantity {i}: expected a Quantity, got {quantity!r}")
+            raise TypeError(f"quantity {i}: expected a Quantity, got {shown(quantity)}")
         rule_of(quantity)
         signals = [statistic.signal for statistic in quantity.statistics()]
         if any(isinstance(signal, MonteCarlo) and signal.targets is not None for signal in signals):

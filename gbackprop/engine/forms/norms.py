@@ -77,8 +77,11 @@ def push_factor(jacobian: Factor, directions: Array, shape: Shape) -> Array:
 
 
 def spread(directions: Array, dims: int) -> Array:
-    """Return one number for each channel, or for all, in a shape that goes with columns: ``[K, 1, C, 1, …]``."""
-    return directions.reshape(len(directions), 1, -1, *(1,) * (dims - 1))
+    """Return one number for each channel, or for all, in a shape that goes with columns: ``[K, 1, C, 1, …]``.
+
+    `dims` counts the axes of features: of samples that are single numbers there are none, nor channels.
+    """
+    return directions.reshape(len(directions), 1, *(-1, *(1,) * (dims - 1))[:dims])
 
 
 def by_channel(count: int, each: Array) -> Array:
