@@ -32,8 +32,8 @@ def alone(path: Path) -> Iterator[None]:
         raise StoreError(str(error)) from error
     except HeldError as error:
         if not path.exists():  # results.a and results.b have one folder
-            words = "another study works in this folder: expected an output of another name"
-            raise StoreError(f"{folder}: {words}") from error
+            message = "another study works in this folder: expected an output of another name"
+            raise StoreError(f"{folder}: {message}") from error
         with Store(path, reading=True) as store:
             owner = store.read_note("owner") or "another process"
         raise StoreError(f"{path}: another study works on it ({owner}): wait for it, or stop it") from error

@@ -144,7 +144,7 @@ def test_train_stops_at_ctrl_c(data):
         (["mnist_logreg", *TRAIN, "--output", "out.txt"], "a name that ends in .csv or .parquet, got 'out.txt'"),
         (["mnist_logreg", *TRAIN, "--output", "no/out.csv"], "no: no such folder"),
         (["mnist_logreg", *TRAIN, "--checkpoint", "no/run.npz"], "--checkpoint: no: no such folder to write"),
-        (["mnist_logreg", *TRAIN, "--checkpoint", "a.csv", "--output", "./a.csv"], "--checkpoint: expected another"),
+        (["mnist_logreg", *TRAIN, "--checkpoint", "a.csv", "--output", "./a.csv"], "expected another file than that"),
         (["mnist_logreg", *TRAIN, "--checkpoint", "bad.npz"], "bad.npz: not a checkpoint, or a damaged one"),
     ],
 )

@@ -196,6 +196,16 @@ def test_settings_of_which_every_run_diverged_are_in_the_table(results, capsys):
     assert "SGD" not in Path("one.svg").read_text()
 
 
+def test_without_a_curve_there_is_a_table_and_no_picture(capsys):
+    with Store("r.sqlite") as store:
+        put(store, RunSpec("fmnist_2c2d", "Adam", 1.0, seed=7, epochs=3), "grid", 0.9)
+        put(store, RunSpec("fmnist_2c2d", "Adam", 1.0, seed=42, epochs=3), "repeat", 0.1, "diverged")
+    assert main(["plot", "r.sqlite", "--markdown"]) == 0
+    out = capsys.readouterr().out
+    assert "| Adam | 1 | – | lr: only value | 0 (1 diverged) | – | – | – | – |" in out
+    assert "picture" not in out
+
+
 def test_plot_refuses(results, capsys):
     assert refused(capsys, "plot", "none.sqlite") == "none.sqlite: no such file of results"
     assert refused(capsys, "plot", 300 * "r").endswith("r: no such file of results")

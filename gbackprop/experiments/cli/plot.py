@@ -36,9 +36,10 @@ def _show(runs: list[StoredRun], notes: dict[str, str], options: argparse.Namesp
             wide.print(tables.table(shown, name))
         if note and note != COMPLETE:
             console.print(f"data: {note}", markup=False, highlight=False, soft_wrap=True)
-        with users_errors(OutputError):
-            plots.draw([curve for curve in shown if curve.runs], name, path)
-        console.print(f"picture: {path}", markup=False, highlight=False, soft_wrap=True)
+        if drawn := [curve for curve in shown if curve.runs]:
+            with users_errors(OutputError):
+                plots.draw(drawn, name, path)
+            console.print(f"picture: {path}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _choose(there: list[str], options: argparse.Namespace) -> list[str]:
