@@ -59,6 +59,10 @@ class FactoredBlock(SpectralBlock):
     def _b(self) -> Array:
         return _floats(self.B).reshape(self.entries.groups, *self.B.shape[-2:])
 
+    def _checked(self) -> tuple[Array | None, Array]:
+        """Return A and B as they are, once it is seen that they are the factors of a block."""
+        return None if self.A is None else self._a.reshape(self.A.shape), self._b.reshape(self.B.shape)
+
     def _of(self, a: Array | None, b: Array) -> Any:
         """Return the block of other factors, given with an axis of groups."""
         shapes: dict[str, Any] = {"A": None if a is None else a.reshape(self.A.shape), "B": b.reshape(self.B.shape)}
@@ -109,8 +113,9 @@ class FactoredBlock(SpectralBlock):
 
     def _decomposed(self) -> tuple[EigenKronecker, dict[str, Array]]:
         eigh = array_module(self.B).linalg.eigh
-        beta, qb = eigh(self.B)
-        alpha, qa = (None, None) if self.A is None else eigh(self.A)
+        a, b = self._checked()
+        beta, qb = eigh(b)
+        alpha, qa = (None, None) if a is None else eigh(a)
         parts = self._parts(alpha, beta)
         values = factors.product(parts)
         shape = self.B.shape[:-1] if self.A is None else (*self.B.shape[:-1], self.A.shape[-1])
@@ -118,7 +123,8 @@ class FactoredBlock(SpectralBlock):
 
     def _spectrum(self) -> dict[str, Array]:
         eigvalsh = array_module(self.B).linalg.eigvalsh
-        return self._parts(None if self.A is None else eigvalsh(self.A), eigvalsh(self.B))
+        a, b = self._checked()
+        return self._parts(None if a is None else eigvalsh(a), eigvalsh(b))
 
     def _parts(self, alpha: Array | None, beta: Array) -> dict[str, Array]:
         g, o, i = self.entries.groups, self.entries.outputs, self.entries.inputs

@@ -144,6 +144,17 @@ def test_a_diagnosis_is_the_same_again():
     assert one == other
 
 
+class Concave(losses.MSELoss):
+    def second(self, output, target):
+        return -super().second(output, target)
+
+
+def test_a_root_of_negative_numbers_is_nan_and_not_zero():
+    words = [each.words for each in check_loss(Concave(), batch(3, 4), batch(3, 4, seed=1)).failures[0].diagnosis]
+    assert words
+    assert not any("is 0 everywhere" in each for each in words)
+
+
 class MeanCurvature(Quantity):
     """The mean of the GGN's diagonal over a parameter's entries."""
 

@@ -130,7 +130,7 @@ class Relations:
 
     def multiples(self) -> Iterator[Found | None]:
         """A factor."""
-        if not any(largest(trial.parts[name][0]) for trial in self.trials for name in self.wrong):
+        if not any(np.any(trial.parts[name][0]) for trial in self.trials for name in self.wrong):  # NaN is not 0
             yield Found(1.5, ZERO + self._where())
         yield self.held(lambda t, n: t.parts[n], "right if {c}", 0)
 
