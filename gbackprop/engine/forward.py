@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gbackprop.array import Array
+from gbackprop.array import Array, array_module
 from gbackprop.calculus.layer import INPUT, Layer, Leaf
 from gbackprop.calculus.walk import values_upwards
 from gbackprop.engine.memory import Allocator
@@ -29,11 +29,11 @@ def forward(plan: Plan, x: Array, rows: slice, context: Context) -> tuple[Array,
 
 def output_of(leaves: list[Leaf], x: Array, forms: Forms) -> Array:
     """Compute the output for a batch in evaluation mode by registered forms."""
-    context, at = Context(forms, Allocator(), NetworkForms(forms, leaves)), {INPUT: x}
+    context, at, y = Context(forms, Allocator(), NetworkForms(forms, leaves)), {INPUT: x}, x
     for leaf, inputs in values_upwards(leaves, at, context.known.last_taken):
-        x = at[leaf.position] = checked(leaf, "forward", context.forward(leaf.layer, *inputs), inputs)[0]
+        y = at[leaf.position] = checked(leaf, "forward", context.forward(leaf.layer, *inputs), inputs)[0]
         del inputs
-    return x
+    return y.copy() if array_module(y).may_share_memory(y, x) else y  # an output is nobody else's
 
 
 def rows_of(noise: Any, rows: slice) -> Any:

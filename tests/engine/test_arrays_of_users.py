@@ -125,6 +125,14 @@ def test_an_output_of_layers_that_only_move_numbers_is_no_view_of_the_input(call
     assert not np.shares_memory(output, x)
 
 
+@pytest.mark.parametrize("parts", [[], [layers.Flatten()], [layers.Slice(1, 0, 1), layers.Identity()]], ids=str)
+def test_predictions_of_layers_that_only_move_numbers_are_no_view_of_the_input(parts):
+    x = np.arange(12.0).reshape(3, 2, 2)
+    output = gb.Sequential(*parts)(x)
+    output += 1
+    np.testing.assert_array_equal(x, np.arange(12.0).reshape(3, 2, 2))
+
+
 class OfResidual(Quantity):
     """A reduction of the signed columns, with statistics of the object itself."""
 
