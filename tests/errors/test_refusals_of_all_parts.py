@@ -34,6 +34,12 @@ REFUSED = {
     "no places to pad": (
         lambda: L.ReflectionPad1d(1).output_shape((2, 0)), ValueError, "at least one place along each axis",
     ),
+    "more places than there are": (
+        lambda: L.CircularPad1d(3).output_shape((1, 2)), ValueError, "at most 2 places of circular padding along",
+    ),
+    "other features": (
+        lambda: L.BatchNorm1d(4).output_shape((3,)), ValueError, r"expected features of shape \(4,\) or \(4, W\), got",
+    ),
     "no sizes": (lambda: L.Upsample(size=()), ValueError, "size, scale_factor: expected a number for each axis"),
     "one factor": (lambda: L.MatMul().output_shape((2, 3)), ValueError, "expected two inputs, got 1"),
     "no classes": (lambda: losses.CrossEntropyLoss().target_shape((3,)), ValueError, r"outputs of shape \(N, C"),

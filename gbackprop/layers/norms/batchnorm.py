@@ -91,8 +91,11 @@ class _BatchNorm(Spatial):
         return {"weight": np.ones(self.num_features), "bias": np.zeros(self.num_features)} if self.affine else {}
 
     def output_shape(self, shape: Shape) -> Shape:
-        if self.dims > 1 or len(shape) != 1 or shape[0] != self.num_features:
+        if self.dims > 1 or len(shape) != 1:
             channels_and_axes(shape, self.dims, self.num_features)
+        elif shape[0] != self.num_features:
+            n = self.num_features
+            raise ValueError(f"expected features of shape ({n},) or ({n}, W), got {shape}")
         return shape
 
     def in_training(self) -> BatchStatistics:
