@@ -73,6 +73,13 @@ def test_a_loss_is_certified_at_outputs_where_it_is_defined():
     assert {(each.low, each.high) for each in found} == {(0.0, 1.0)}
 
 
+@pytest.mark.parametrize("count", [3, 4])
+def test_a_loss_of_classes_is_certified_with_each_as_the_target_and_an_output_of_the_target_and_others(count):
+    found = [each.title for each in settings_of(losses.CrossEntropyLoss(weight=np.ones(count)), -1.0, 1.0)]
+    targets = [0, 3, 2, 1] if count == 4 else [0, 2, 1]
+    assert found == [f"output {k} of {count}, target {target}" for k, target in enumerate(targets, 1)]
+
+
 def test_the_derivation_and_the_kink():
     certificate = certify(layers.LeakyReLU(0.1))
     assert certificate.kinks == (0.0,)

@@ -126,6 +126,16 @@ def test_the_time_of_a_call_is_what_it_took():
     assert 0.01 <= seconds <= time.perf_counter() - start
 
 
+def test_the_first_call_is_not_timed(monkeypatch):
+    pytest.importorskip("matplotlib")
+    from gbackprop.experiments.demo import measurement
+
+    calls, timed = [], []
+    monkeypatch.setattr(measurement, "timed", lambda call: (timed.append(call()) or 1.0, None))
+    assert measurement._median_time(lambda: calls.append(0)) == 1
+    assert (len(calls), len(timed)) == (measurement.FEWEST + 1, measurement.FEWEST)
+
+
 @pytest.mark.long
 def test_every_quantity_agrees_with_its_oracle(oracle_errors):
     errors = oracle_errors()

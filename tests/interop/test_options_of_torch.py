@@ -64,6 +64,10 @@ OPTIONS = {
     "addcdiv": (lambda m, y: torch.addcdiv(y, y, m.v, value=0.3), (6,)),
     "einsum, dots": (lambda m, y: torch.einsum("...i,ji->...j", y, m.square), (2, 3, 6)),
     "addmm": (lambda m, y: torch.addmm(m.v, y, m.square, beta=0.5, alpha=2), (6,)),
+    "attention of parameters": (
+        lambda m, y: y + F.scaled_dot_product_attention(m.square, m.square, m.square).sum(0), (6,)),
+    "products of parameters": (
+        lambda m, y: y[:, :3] @ (m.square.view(2, 3, 6) @ m.square.view(2, 6, 3)).sum(0), (6,)),
     "addmv": (lambda m, y: torch.addmv(y[:, 0], y, m.v, beta=0.5, alpha=2), (6,)),
     "addmm, beta=0": (lambda m, y: torch.addmm(m.v, y, m.square, beta=0, alpha=2), (6,)),
     "baddbmm": (lambda m, y: torch.baddbmm(y, y, y.mT @ y, beta=0.5, alpha=2), (4, 3)),

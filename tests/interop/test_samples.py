@@ -76,6 +76,12 @@ REFUSED = {
     "squeezed batch": (lambda y, x: y.unsqueeze(1).squeeze(), "for each sample alone, but none for 3"),
     "squeezed to numbers": (lambda y, x: y[:, :1].squeeze(), "got a single number for each sample alone"),
     "mean": (lambda y, x: y - y.mean(0), f"mean: {PLACES}"),
+    "attention": (
+        lambda y, x: F.scaled_dot_product_attention(y, x, x),
+        f"scaled_dot_product_attention: {PLACES}, got attention among samples"),
+    "rows of products": (
+        lambda y, x: (y.unsqueeze(0) @ torch.ones(2, 4, 4))[0],
+        f"matmul: {PLACES}, got the samples as rows of one of several matrices"),
     "length": (lambda y, x: y / len(x), f"div: {NUMBERS}"),
     "tensor": (lambda y, x: y / torch.tensor(x.size(0)), f"div: {NUMBERS}"),
     "integer": (lambda y, x: y * int(x.size(0)), FOR_ONE),

@@ -224,12 +224,14 @@ def test_edits_of_methods():
 
 def test_draws_may_be_as_far_off_as_a_positive_array_of_the_loss_says():
     loss = losses.MSELoss()
-    loss.spread, loss.shift = np.array([0.25, 4.0]), np.array([0.0, 1.0])
+    loss.spread, loss.shift, loss.rate = np.array([0.25, 4.0]), np.array([0.0, 1.0]), 0.2
     found = _draws(loss)
     for form, want in (("spread", [2.25, 6]), ("1/spread", [6, 2.25]), ("√spread", [2.5, 4]), ("1/√spread", [4, 2.5])):
         cost, wrapper = found[f"draws were {form} times as far from the output"]
         assert (cost, wrapper(lambda f: f + 1, None, "")(np.full(2, 2.0)).tolist()) == (1.25, want)
     assert "draws were shift times as far from the output" not in found  # of 0 there is no reciprocal
+    names = "rate", "(1 − rate)"  # what is computed of an option comes after it
+    assert [found[f"draws were {name} times as far from the output"][0] for name in names] == [1.25, 1.45]
 
 
 class Counting(L.Tanh):

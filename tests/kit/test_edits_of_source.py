@@ -1141,6 +1141,15 @@ def test_a_deadline_looks_at_times_seldom_and_ends(monkeypatch):
     assert len(looks) < 500
 
 
+def test_a_deadline_is_put_off_by_the_time_that_something_else_took(monkeypatch):
+    processor, clock = iter([10.0, 11.0, 14.0]), iter([100.0, 101.0, 106.0])
+    monkeypatch.setattr(deadline, "process_time", lambda: next(processor))
+    monkeypatch.setattr(deadline, "perf_counter", lambda: next(clock))
+    end, since = Deadline(2.0), Deadline(0.0)
+    end.put_off(since)
+    assert end.ends == (12 + 3, 100 + 2 * deadline.WAITING + 5)
+
+
 def made(self, x, g):
     return OfScale(x)
 

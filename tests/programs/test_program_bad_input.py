@@ -83,6 +83,7 @@ READS = [
     (lambda x: len(np.where(x > 0)[0]), "np.where gives a shape"),
     (lambda x: np.unique(x.astype(int)).sum(), "np.unique gives a shape"),
     (lambda x: np.bincount(np.sign(x).astype(int)[0] + 1)[0], "np.bincount gives a shape"),
+    (lambda x: np.bincount(np.sign(x).astype(int)[0] + 1, x[0])[0], "np.bincount gives a shape"),
     (lambda x: np.repeat(x, np.sign(x).astype(int)[0] + 1, axis=1).sum(), "np.repeat gives a shape"),
     (lambda x: np.apply_along_axis(np.sum, 0, x).sum(), "np.apply_along_axis takes a function"),
     (lambda x: SOURCE.normal(size=6), "another step is computed"),
@@ -131,6 +132,7 @@ def test_a_quantity_that_reads_parameters_by_a_way_of_its_own():
     lambda x: sum(row.sum() for row in x), lambda x: np.where(x > 0, x, 0), lambda x: x * x.shape[1] + OUTSIDE,
     lambda x: np.random.default_rng(0).normal(size=6), lambda x: np.bincount((x[0] > 0).astype(int), minlength=6),
     lambda x: np.max([1, 2]) + np.stack([x[:, 0], x[:, 1]], 1).sum(),
+    lambda x: np.bincount((x[0] > 0).astype(int), None, 6),
 ])  # fmt: skip
 def test_layers_that_read_none(function):
     net = chain(layers.Linear(6, 6), Own(function), layers.Linear(6, 3))

@@ -1,6 +1,7 @@
 """Printed programs are short, of narrow lines, in the letters of the pages, and run with NumPy alone."""
 
 import ast
+import itertools
 import re
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 import gbackprop as gb
 from gbackprop import layers, losses
 from gbackprop import quantities as q
-from gbackprop.plain.programs import rules
+from gbackprop.plain.programs import module, rules
 
 MOST = [((), 40), ((q.DiagGGN(),), 60), ((q.KFLR(),), 60), ((q.DiagHessian(),), 60)]
 
@@ -52,6 +53,14 @@ def test_lines_are_narrow(options):
     for program in (written(6, 3, *EVERYTHING, **options), convolutional(*EVERYTHING, **options)):
         wide = [line for line in program.source.splitlines() if len(line) > 100]
         assert wide == []
+
+
+@pytest.mark.parametrize("size", range(1, 12))
+def test_a_line_goes_on_as_long_as_the_next_word_has_room(size):
+    lines = module._statement(f"y = f({', '.join(['a' * size] * 60)})", "")
+    assert len(lines) > 2
+    for line, after in itertools.pairwise(lines):
+        assert len(line) <= module.WIDTH - 8 < len(line) + 1 + len(after.split()[0])
 
 
 def operations(node):
