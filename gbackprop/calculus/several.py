@@ -195,7 +195,11 @@ class ByInput(dict[str, Any]):
 
 def structured(network: Any, values: Mapping[str, Any]) -> Any:
     """Return values by name, among them those of several inputs, with all of these by "x", too."""
-    inputs = getattr(network, "several", None)
+    return of_inputs(getattr(network, "several", None), values)
+
+
+def of_inputs(inputs: Inputs | None, values: Mapping[str, Any]) -> Any:
+    """Return values by name, with those of all inputs by "x", too, if there are any."""
     if inputs is None or not any(f"{X}.{key}" in values for key in inputs.parts):
         return values
     return ByInput(values, inputs)

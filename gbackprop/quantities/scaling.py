@@ -22,6 +22,7 @@ from typing import Any
 
 from gbackprop.kronecker import GroupedKronecker, Kronecker, with_factors
 from gbackprop.losses import Loss, MSELoss
+from gbackprop.calculus.several import of_inputs
 from gbackprop.quantities.base import Quantity, Scale
 from gbackprop.quantities.diagonal import BatchDiagGGN, BatchDiagHessian, DiagGGN, DiagGGNMC, DiagHessian
 from gbackprop.quantities.ekfac import EKFAC
@@ -136,7 +137,7 @@ def scaled(
         factor = factor / entry.empirical if fisher == "empirical" else factor
     numbers = (scale.batch, scale.factor, loss.summed_weight(features), 0.5 if isinstance(loss, MSELoss) else 1.0)
     whole, a = factor(*numbers), entry.a(*numbers)
-    return {name: _times(value, whole, a) for name, value in values.items()}
+    return of_inputs(getattr(values, "inputs", None), {name: _times(v, whole, a) for name, v in values.items()})
 
 
 def _convention(quantity: Any) -> tuple[str, str]:

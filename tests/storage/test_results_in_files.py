@@ -442,11 +442,32 @@ DAMAGE = {
         lambda tree, arrays: tree["gradient"]["dict"].update({"0.bias": None}),
         "gradient/0.bias: expected an array, got None",
     ),
+    "no shapes of inputs": (
+        lambda tree, arrays: tree.update(inputs=[["a"]]),
+        "expected names with positive sizes after the batch, got 0: ['a']",
+    ),
+    "inputs that are no shapes": (lambda tree, arrays: tree.update(inputs=3), "inputs: expected shapes by name, or in"),
     "no values": (
         lambda tree, arrays: tree["values"][0]["dict"].update({"0.bias": None}),
         "kflr/0.bias: expected an array or a block, got None",
     ),
 }
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_what_is_of_several_inputs_is_found_by_the_name_of_all(named, path):
+    keys = ["a", "b"] if named else ["0", "1"]
+    rows = {key: (layers.Linear(size, 3), f"input.{key}") for key, size in zip(keys, (2, 4))}
+    inputs = {"a": 2, "b": 4} if named else [2, 4]
+    net = gb.Graph(rows | {"y": (layers.Add(), *keys)}, inputs=inputs, rng=0, dtype="float64")
+    x = [RNG.standard_normal((5, 2)), RNG.standard_normal((5, 4))]
+    x = dict(zip(keys, x)) if named else tuple(x)
+    result = gb.backward(net, losses.MSELoss(), x, np.zeros((5, 3)), q.BatchGrad(), wrt="x")
+    gb.save(result, path)
+    loaded = gb.load_result(path)
+    assert same_result(loaded, result)
+    for values in (loaded.gradient, loaded["batch_grad"], result.scaled(q.BatchGrad(), "backpack")):
+        assert same(values["x"], result.gradient["x"])
 
 
 def nested(depth):

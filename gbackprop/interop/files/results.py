@@ -12,6 +12,7 @@ import numpy as np
 from gbackprop import network as networks
 from gbackprop.array import FLOATS, asarray, device_of, is_array
 from gbackprop.base.tensors import check_tensors, read_tensors, write_tensors
+from gbackprop.calculus.several import ByInput, Inputs, of_inputs
 from gbackprop.curvature.laplace import Laplace
 from gbackprop.interop.files.posteriors import check_point, laplace_of, laplace_tree
 from gbackprop.interop.files.standins import StoredQuantity, loss_of, loss_tree, quantity_of, quantity_tree
@@ -145,7 +146,8 @@ def _result_tree(writer: Writer, result: Result) -> dict[str, Any]:
     scale, objective = result.scale, result.objective
     more: dict[str, Any] = {"rows": sorted(scale.rows)} if scale and scale.rows else {}
     more |= {"meets": True} if scale and scale.meets else {}
-    return {
+    inputs = {"inputs": result.gradient.inputs.shapes} if isinstance(result.gradient, ByInput) else {}
+    return inputs | {
         "loss": writer.tree("loss", result.loss),
         "output": writer.tree("output", result.output),
         "gradient": writer.tree("gradient", result.gradient),
@@ -157,7 +159,7 @@ def _result_tree(writer: Writer, result: Result) -> dict[str, Any]:
 
 
 def _result_of(reader: Reader, tree: dict[str, Any], _: Any) -> Result:
-    parts("header", tree, "version kind loss output gradient quantities values objective scale")
+    parts("header", tree, "version kind loss output gradient quantities values objective scale", "inputs")
     for name in ("quantities", "values"):
         expect(name, tree[name], "a list", isinstance(tree[name], list))
     quantities = tuple(quantity_of(reader, f"quantity {i}", part) for i, part in enumerate(tree["quantities"]))
@@ -171,7 +173,16 @@ def _result_of(reader: Reader, tree: dict[str, Any], _: Any) -> Result:
         right = _anything if isinstance(quantity, StoredQuantity) else _computed
         values.append(reader.mapping(quantity.name, part, "an array or a block", right))
     objective = None if tree["objective"] is None else loss_of(reader, "objective", tree["objective"])
+    if "inputs" in tree:
+        gradient, *values = (of_inputs(_inputs_of(tree["inputs"]), each) for each in (gradient, *values))
     return Result(loss, output, gradient, quantities, values, objective, _scale_of(tree["scale"]))
+
+
+def _inputs_of(shapes: Any) -> Inputs:
+    try:
+        return Inputs(shapes)
+    except TypeError as error:
+        raise ValueError(str(error)) from error
 
 
 def _anything(value: Any) -> bool:
