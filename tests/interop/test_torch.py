@@ -452,6 +452,13 @@ REFUSED = {
     "joined samples": (doing(lambda m, x: torch.cat([x, x])), f"{INNER}cat: dim: expected that each sample is mapped"),
     "sum of samples": (doing(lambda m, x: x - x.mean(0)), f"{INNER}mean: expected that each sample is mapped by its"),
     "products of samples": (doing(lambda m, x: x @ x.T @ x), f"{INNER}matmul: expected that each sample is mapped by"),
+    "a sum over samples": (
+        doing(lambda m, x: torch.einsum("bi,cj->bij", x, x).sum(2)),
+        f"{INNER}einsum: expected that each sample is mapped by itself, with its numbers in one place, got a sum over the",
+    ),
+    "one tensor": (
+        doing(lambda m, x: torch.einsum("bi->bi", x)), f"{INNER}einsum: expected two tensors and 'a,b->c', or more than"
+    ),
     "samples": (doing(lambda m, x: x[:2]), f"{INNER}slice: expected that each sample is mapped by itself"),
     "all samples but one": (doing(lambda m, x: x[1:]), f"{INNER}slice: expected that each sample is mapped by itself"),
     "some samples replaced": (
