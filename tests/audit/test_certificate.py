@@ -73,6 +73,13 @@ def test_a_loss_is_certified_at_outputs_where_it_is_defined():
     assert {(each.low, each.high) for each in found} == {(0.0, 1.0)}
 
 
+def test_a_loss_is_certified_with_the_targets_that_it_takes():
+    found = {each.title.partition("target ")[2] for each in settings_of(losses.BCEWithLogitsLoss(), -1.0, 1.0)}
+    assert found == {"(0.3, 1.0, 0.6)"}
+    found = {each.title.partition("target ")[2] for each in settings_of(losses.PoissonNLLLoss(), -1.0, 1.0)}
+    assert found == {"(0.3, 1.0, 0.6)", "(3.0, 0.0, 1.0)"}
+
+
 @pytest.mark.parametrize("count", [3, 4])
 def test_a_loss_of_classes_is_certified_with_each_as_the_target_and_an_output_of_the_target_and_others(count):
     found = [each.title for each in settings_of(losses.CrossEntropyLoss(weight=np.ones(count)), -1.0, 1.0)]

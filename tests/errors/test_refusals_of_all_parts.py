@@ -53,6 +53,8 @@ REFUSED = {
     "factors": (lambda: ParameterJacobian().kronecker(ONE), gb.UnsupportedError, "has no Kronecker factors"),
     "average": (lambda: ParameterJacobian().average_kronecker(ONE, (2,)), gb.UnsupportedError, "no Kronecker factors"),
     "a sum": (lambda: _packed({"a": 1}), gb.UnsupportedError, "checkpoint: expected sums that are arrays, got dict"),
+    "a parameter": (lambda: NET.parameters["w"], KeyError, r"parameter 'w': expected one of \['0.weight', '0.bias'\]"),
+    "a buffer": (lambda: NET.buffers["0.weight"], KeyError, r"buffer '0\.weight': expected one of \[\]"),
     "merged": (
         lambda: Merged(SimpleNamespace(objective=None, scale=None)), ValueError, "result 0: expected a result of gb",
     ),

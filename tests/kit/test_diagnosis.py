@@ -195,6 +195,16 @@ class Estimated(Sampled):
         return np.asarray(square.mean() * self.factor(scale, self.mc_samples))
 
 
+@pytest.mark.parametrize("wrong", range(3))
+def test_of_three_inputs_the_one_is_named_whose_derivative_is_wrong(wrong):
+    class Turned(layers.Add):
+        def mjp(self, saved, mat):
+            return tuple(-mat if i == wrong else mat for i in range(3))
+
+    (row,) = check_layer(Turned(), tuple(batch(3, 4, seed=i) for i in range(3))).failures
+    assert [each.words for each in row.diagnosis] == [f"right if it had the other sign, in input {wrong}"]
+
+
 FACTORS = {
     "multiplied by M": lambda scale, m: 1 / m,
     "divided by M": lambda scale, m: m,

@@ -1,7 +1,7 @@
 """Symmetries as claims: no alarm on what is right, and each of them finds what it is there for."""
 
 import itertools
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -19,9 +19,9 @@ from gbackprop.calculus.signals import GRADIENT
 from gbackprop.engine.forms import linear as linear_forms
 from gbackprop.testing import check_symmetries, symmetries
 from gbackprop.testing.cases import NETWORKS
-from gbackprop.testing.claims import _compared
+from gbackprop.testing.claims import Evaluation, _compared
 from gbackprop.testing.symmetries import Noise, misfit
-from gbackprop.testing.symmetries_identities import _loss_follows
+from gbackprop.testing.symmetries_identities import _equal_samples, _loss_follows
 from gbackprop.testing.symmetries_posed import Posed, Rewritten
 from gbackprop.testing.symmetries_table import SYMMETRIES
 
@@ -41,6 +41,25 @@ def test_no_alarm_on_right_networks(row, dtype):
 def test_a_difference_beside_nothing_has_its_own_size():
     assert misfit(np.array([0.5, -2.0]), np.zeros(2)) == (2.0, 0.0)
     assert misfit(np.array([3.0, 4.0]), np.array([2.0, 4.0])) == (0.25, 0.1)
+
+
+@dataclass(frozen=True)
+class Stated:
+    """Samples of which each quantity is what it is."""
+
+    asked: tuple = ()
+
+    def taken(self, rows):
+        return self
+
+    def of(self, quantity):
+        return {name: np.asarray(value) for name, value in quantity.items()}
+
+
+@pytest.mark.parametrize(("small", "right"), [(1e-9, False), (1e-18, True)])
+def test_a_small_block_is_compared_beside_itself_unless_it_is_rounding(small, right):
+    known = {"kfra": {"0.weight": 2 * small, "1.weight": 1.0}, "kflr": {"0.weight": small, "1.weight": 1.0}}
+    assert Evaluation(_equal_samples, (Stated(), known)).holds() == right
 
 
 CAUGHT = {

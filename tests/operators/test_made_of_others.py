@@ -214,6 +214,14 @@ def test_least_squares_of_a_system_end_at_the_residual_that_is_asked_for(columns
         assert (np.linalg.norm(left, axis=0) <= 1.001 * rtol * np.linalg.norm(v, axis=0)).all()
 
 
+def test_columns_beside_equal_ones_are_solved_as_exactly_as_their_length_in_all_asks():
+    """Of 16 columns of length 1 the residual is to be rtol in all, 4 times that of each."""
+    operator, b = make("Jacobian"), np.eye(10)[:, :1]
+    for rtol in (1e-3, 1e-5, 1e-7):
+        together = least_squares(operator, np.repeat(b, 16, 1), rtol, 100, 0.3)
+        assert together.steps == least_squares(operator, b, rtol / 4, 100, 0.3).steps
+
+
 def test_systems_that_are_not_solved():
     operator, v = make("GGN"), drawn(26)
     largest = np.linalg.eigvalsh(operator.to_dense())[-1]

@@ -330,6 +330,25 @@ def test_what_leaves_each_number_as_it_is_goes(function):
     assert one == other
 
 
+def all_assigned(x, index, move):
+    y = np.zeros_like(x, shape=(4, 6, 1))
+    y[index] = move(np.exp(x))
+    return y[:, :, 0]
+
+
+@pytest.mark.parametrize(("index", "move", "assigned"), [
+    (..., lambda v: v[:, :, None], False), (None, lambda v: v[None, :, :, None], False),
+    ((slice(None), slice(None), slice(None, None, -1)), lambda v: v[:, :, None], False),
+    (slice(None, None, -1), lambda v: v[:, :, None], True),
+])  # fmt: skip
+def test_an_array_to_which_all_numbers_are_assigned_in_order_is_what_was_assigned(index, move, assigned):
+    net = chain(Own(lambda self, x: all_assigned(x, index, move)), layers.Linear(6, 3))
+    program = gb.program(net, loss := losses.MSELoss(), X, X[:, :3])
+    assert ("np.zeros" in program.source) == assigned
+    want = gb.reference(net, loss, -X, X[:, :3]).output
+    np.testing.assert_allclose(program(-X, X[:, :3]).output, want, rtol=1e-13)
+
+
 def test_the_last_bit_of_an_integer_is_not_taken_for_the_integer():
     net, loss = chain(Own(lambda self, x: x * (np.rint(3 * x).astype(int) & 1)), layers.Linear(6, 3)), losses.MSELoss()
     got, want = gb.program(net, loss, X, X[:, :3])(-X, X[:, :3]), gb.reference(net, loss, -X, X[:, :3])

@@ -271,6 +271,16 @@ def test_names_are_paths():
     assert network.parameters["blocks.0.w"].all()
 
 
+def test_rows_of_a_table_are_taken_at_several_conditions_and_none_where_there_is_no_row():
+    function = lambda p, x: p["t"][3 * (x[:, :2] > 5) + (x[:, :2] > 0)].sum(1) * x  # noqa: E731
+    rng = np.random.default_rng(0)
+    table, x = {"t": rng.standard_normal((3, 4))}, rng.standard_normal((5, 4))
+    network = gb.trace(function, table, x)
+    np.testing.assert_allclose(network(-x), function(table, -x), rtol=1e-14)
+    with np.errstate(invalid="ignore"):
+        assert np.isnan(network(np.full((1, 4), 9.0))).all()  # the row 4 of 3
+
+
 def test_results_of_a_number_are_taken_as_arrays_are(tmp_path):
     function, rng = lambda p, x: np.tanh(p["s"] * x) @ p["w"], np.random.default_rng(0)
     (x, y), loss = rng.standard_normal((2, 4, 3)), losses.MSELoss()

@@ -129,7 +129,7 @@ class BatchStatistics(FactoredLayer, MixedLayer):
         return 0 if key == "bias" else 2 * self.channels
 
     def mixed_residual(self, saved: Any, key: str, grad: Array, shape: Shape) -> Factored:
-        found = self.norm.mixed_residual(self.as_one(saved), key, self.merged(grad[None])[0], (self.channels, 1))
+        found = self.norm.mixed_residual(self.as_one(saved), key, self.merged(grad[None])[0], shape)
 
         def columns(span: slice) -> Pieces:
             (on_weight, on_input), sign = found.columns(span)

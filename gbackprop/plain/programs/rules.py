@@ -229,8 +229,7 @@ def _setitem(done: Any, step: TapeStep) -> TapeStep | int:
     part = old[index]
     if part.size != old.size or new.shape != part.shape or new.dtype != done.tape.values[step.results[0]].dtype:
         return step
-    places = np.zeros(old.shape, np.int8)[index]
-    in_order = _in_order(places) and min(places.strides, default=0) >= 0
+    in_order = _in_order(np.zeros(old.shape, np.int8)[index])
     return done.shaped(step, value.number, old.shape) if in_order else step
 
 
