@@ -16,6 +16,7 @@ from gbackprop.testing.audit.drawing import (
     drawing,
     heading,
     value_classes,
+    value_legend,
 )
 from gbackprop.testing.audit.markup import Markup, join, tag
 from gbackprop.testing.audit.picture import Axis, Picture, _worst_sample, layer_pictures, loss_pictures
@@ -144,3 +145,13 @@ def test_colors_of_values_go_by_their_part_of_the_largest():
     expected = ["", "p1", "p2", "p3", "p4", "p4", "p5", "n4", "n2", "nan", "p5"]
     assert value_classes(shown, "got").tolist() == [expected]
     assert value_classes(shown, "expected").tolist() == [["p4"] + 10 * [""]]
+
+
+def test_the_legend_of_values_goes_from_the_lowest_to_the_highest():
+    classes = re.findall(r'<i class="(\w+)"></i>', value_legend(2.0))
+    shown = picture([[-3, -2, -0.6, -0.1, -0.01, 0.01, 0.1, 0.6, 2, 3, np.nan]], 2 * np.eye(1, 11))
+    assert [classes] == value_classes(shown, "got").tolist()
+    words = re.findall("</i>([^<]*(?:&lt;|&gt;)?[^<]*)</li>", value_legend(2.0))
+    bounds = ["0.02", "0.2", "1", "2"]
+    below = [f"≥ −{bound}" for bound in reversed(bounds)]
+    assert words == ["&lt; −2", *below, *(f"≤ {bound}" for bound in bounds), "&gt; 2", "NaN"]

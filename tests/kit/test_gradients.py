@@ -121,6 +121,12 @@ def test_causes(name, width):
     assert len(row.worst) == 3  # an entry, and no direction
 
 
+def test_of_one_sample_nothing_is_said_of_divisions_by_their_number():
+    weight = np.random.default_rng(0).standard_normal((4, 4))
+    (row,) = check_gradient(lambda p: (p**3).sum(), lambda p: 3 * p.T**2, weight, batch=1).failures
+    assert row.problem == "likely cause: it is transposed"
+
+
 @pytest.mark.parametrize(("strength", "words"), [(0.01, "too much, or there twice"), (-0.01, "is missing")])
 def test_weight_decay(strength, words):
     f, grad, params = problem()

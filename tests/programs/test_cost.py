@@ -1,5 +1,6 @@
 """The cost of programs: formulas by hand, every function of NumPy that occurs, and memory as it is freed."""
 
+import itertools
 import weakref
 
 import numpy as np
@@ -273,6 +274,14 @@ def test_times_are_of_steps_and_in_parts_of_what_the_machine_reaches():
     assert f"{rate.operations / rate.seconds / cost.rates[0]:.1%}" in line
     assert f"{(rate.read + rate.written) / rate.seconds / cost.rates[1]:.1%}" in line
     assert "µs" not in repr(without)
+
+
+def test_rates_are_what_is_done_in_a_second(monkeypatch):
+    ends = itertools.count()
+    monkeypatch.setattr("gbackprop.plain.programs.cost.perf_counter", lambda: next(ends))  # each call takes a second
+    a, x = np.ones((512, 512)), np.ones(2**22)
+    cost = program_of(4, 3, 5, 3).cost(runs=1)
+    assert cost.rates == (operations("matmul", [a], (a, a), {}), x.nbytes + x.nbytes)  # x is read, and written
 
 
 def test_the_table_begins_with_what_was_asked():

@@ -4,6 +4,7 @@ from math import prod
 
 import numpy as np
 import pytest
+from numpy_models import softmax
 from own_engine import ADAPTER as ENGINE
 from plain_library import ADAPTER
 
@@ -53,6 +54,13 @@ def test_the_sizes_of_a_problem_are_those_of_its_arrays(family):
                 assert problem.sizes(f"{name}.{key}") == {"N": len(problem.x), "C": c, "T": prod(shape) / len(value)}
         assert problem.sizes("") == {"N": len(problem.y), "C": c, "T": 1}
         loss.check_target("y", problem.y, network(problem.x))
+
+
+@pytest.mark.parametrize("family", sorted({*FAMILIES} - {"positions"}))
+def test_no_class_is_so_unlikely_that_few_draws_would_miss_it(family):
+    for problem in problems(family)[0]:
+        assert problem.loss == "CrossEntropyLoss"
+        assert softmax(problem.build()[0](problem.x)).min() > 1e-3
 
 
 @pytest.mark.parametrize("family", ["MLP", "ReLU"])

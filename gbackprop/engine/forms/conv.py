@@ -153,8 +153,7 @@ def _product(layer: Conv, u: Array, memory: Allocator) -> Array:
 
 def _folded(layer: Conv, seen: Array, spatial: Shape, memory: Allocator) -> Array:
     window, kernels = layer.window, windows_of(seen, layer.dims)
-    if kernels is None:
-        return window.fold(seen, spatial)
+    assert kernels is not None  # of floats, and of three axes at most, there are some
     image = memory.empty(seen, (len(seen), *window.padded(spatial), seen.shape[-1]))
     kernels.fold(seen, window, image)
     return image[(slice(None), *window.inside(spatial))]

@@ -280,7 +280,7 @@ class Relations:
         for side in (0, 1):
             each = [self.held(lambda t, n, make=make, side=side: (
                 _fitted(make(t, n), t.parts[n][side]), t.parts[n][side]
-            ), words + "{and c}", 0) for words, make in arrays.items() if not self.deadline.passed]  # fmt: skip
+            ), words + "{and c}", cost) for words, make in arrays.items() if not self.deadline.passed]  # fmt: skip
             found = min(filter(None, each), key=lambda one: one.cost, default=None)
             if found is None:
                 break
