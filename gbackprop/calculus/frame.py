@@ -22,7 +22,8 @@ class Frame:
         for axis, (size, added) in enumerate(zip(spatial, self.padding), -len(spatial)):
             most = {"reflect": size - 1, "circular": size}.get(self.mode, max(added))
             if max(added) > most:
-                raise ValueError(f"expected at most {most} places of {self.mode} padding along axis {axis}, got {added}")
+                words = f"at most {most} places of {self.mode} padding along axis {axis}"
+                raise ValueError(f"expected {words}, got {added}")
         return tuple(size + before + after for size, (before, after) in zip(spatial, self.padding))
 
     def around(self, x: Array) -> Array:

@@ -15,7 +15,7 @@ import numpy as np
 
 from gbackprop.base.npz import read_checkpoint, write_checkpoint
 
-FORMAT = 2
+FORMAT = 3
 PARTS = ("parameters", "optimizer")
 
 

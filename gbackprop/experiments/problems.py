@@ -116,7 +116,7 @@ def load_problem(problem: Benchmark, data_dir: str | Path | None) -> Split:
         raise ValueError(
             f"{data_dir}: expected {problem.data} images of shape {whole.shape}, got {images.train_x.shape[1:]}"
         )
-    read = digest(images)
+    read = digest(images.train_x, images.train_y, images.test_x, images.test_y)
     kept = len(images.train_x) - len(images.train_x) * HELD_OUT // whole.train
     mean, deviation = data.channel_statistics(images) if problem.augmented else (None, None)
     parts = [images.train_x[:kept], images.train_x[kept:], images.test_x]

@@ -142,10 +142,11 @@ class Optimizer(Constructed, ABC):
             made = {f"parameter {name}": value for name, value in after.items()} | state
             if not all_finite(*made.values()):  # an infinite running mean would stop its parameter from then on
                 name = next(name for name, value in made.items() if not all_finite(value))
-                raise NotFiniteError(
-                    f"step {self.steps}: {name} would contain NaN or infinity: all parameters are left as they were (a "
-                    "smaller lr, or more damping, takes shorter steps)"
-                )
+                hint = "a smaller lr, or more damping, takes shorter steps"
+                if name in state:  # on which lr and damping have no influence
+                    hint = f"numbers of the result are too large for it in {made[name].dtype}"
+                words = f"{name} would contain NaN or infinity: all parameters are left as they were ({hint})"
+                raise NotFiniteError(f"step {self.steps}: {words}")
         except BaseException:
             self._steps, self._arrays, self._taken = steps, before, taken
             raise

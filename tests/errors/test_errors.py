@@ -272,7 +272,8 @@ def test_a_class_instead_of_an_instance():
 @pytest.mark.parametrize("wrong", ["network", "loss", "quantity 0"])
 def test_an_array_in_the_place_of_another_argument_is_shown_by_its_shape(wrong):
     given = {"network": mlp(), "loss": CE, "x": X, "y": Y, "quantity 0": q.KFLR()} | {wrong: X}
-    refuse(TypeError, [f"{wrong}: expected a", f"got an array of shape {X.shape}"], lambda: gb.backward(*given.values()))
+    words = [f"{wrong}: expected a", f"got an array of shape {X.shape}"]
+    refuse(TypeError, words, lambda: gb.backward(*given.values()))
 
 
 @pytest.mark.parametrize("argument", ["sample_block", "column_block", "workers"])

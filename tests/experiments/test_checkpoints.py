@@ -151,7 +151,7 @@ def test_a_damaged_checkpoint_is_refused(damage, message, tmp_path):
 def test_a_checkpoint_with_a_strange_header_is_refused(tmp_path):
     path = tmp_path / "run.npz"
     for run_, rows in (([], []), ({}, 3)):
-        write_checkpoint(path, {"format": 2, "run": run_, "rows": rows}, {})
+        write_checkpoint(path, {"format": checkpoints.FORMAT, "run": run_, "rows": rows}, {})
         with pytest.raises(ValueError, match=r"run.npz: not a checkpoint, or a damaged one: its header: expected 'r"):
             run(spec(epochs=1), checkpoint=path, split=SPLIT)
     run(spec(epochs=1), checkpoint=tmp_path / "other.npz", split=SPLIT)
@@ -169,8 +169,9 @@ def test_a_checkpoint_of_another_network_or_version_is_refused(tmp_path, monkeyp
     checkpoints.save(path, key, rows, parameters | {"0.weight": np.zeros((3, 784), "float32")}, optimizer)
     with pytest.raises(ValueError, match=r"run.npz: a checkpoint of another network or optimizer: .*\(3, 784\)"):
         run(spec(epochs=1), checkpoint=path, split=SPLIT)
-    monkeypatch.setattr(checkpoints, "FORMAT", 3)
-    checkpoints.save(path, key, rows, parameters, optimizer)
-    monkeypatch.undo()
-    with pytest.raises(ValueError, match=r"run.npz: .*expected a checkpoint of format 2, got format 3"):
-        run(spec(epochs=1), checkpoint=path, split=SPLIT)
+    for other, saved in ((2, spec(epochs=1).key()), (4, key)):  # 2 says nothing of the images
+        monkeypatch.setattr(checkpoints, "FORMAT", other)
+        checkpoints.save(path, saved, rows, parameters, optimizer)
+        monkeypatch.undo()
+        with pytest.raises(ValueError, match=rf"run.npz: .*expected a checkpoint of format 3, got format {other}"):
+            run(spec(epochs=1), checkpoint=path, split=SPLIT)

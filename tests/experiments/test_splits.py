@@ -1,5 +1,7 @@
 """What the problems train on: validation held out, images normalised, batches shuffled and augmented."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from test_data import write_cifar, write_cifar100, write_mnist
@@ -70,6 +72,20 @@ def test_a_missing_test_batch_is_noted(tmp_path, rng):
     note = load_problem(problem("cifar10_3c3d"), tmp_path).note
     assert "held out is data_batch_5.bin, not trained on" in note
     assert "trained on 560 and validated on 140 images, of 700 training images" in note
+
+
+def test_the_digest_is_of_images_and_labels_alone(tmp_path, rng, monkeypatch):
+    """Other words of a note, or of a class, are no other images: a study of before goes on."""
+    write_images(tmp_path, rng, "mnist")
+    images, entry = data.load("mnist", tmp_path), problem("mnist_logreg")
+
+    def digest_with(**other):
+        monkeypatch.setattr(data, "load", lambda *_: replace(images, **other))
+        return load_problem(entry, tmp_path).digest
+
+    assert digest_with() == digest_with(note="other words", classes=tuple("abcdefghij"))
+    for name in ("train_x", "train_y", "test_x", "test_y"):
+        assert digest_with(**{name: getattr(images, name)[::-1]}) != digest_with()
 
 
 def test_a_complete_set_needs_no_note():

@@ -95,7 +95,8 @@ def test_a_state_that_would_overflow(rule, state):
     else:
         result["kflr"]["0.weight"].A[0, 0] = np.inf
     with np.errstate(all="ignore"):
-        message = f"step 2: state {state} would contain NaN or infinity: all parameters are left as they were"
+        left = "all parameters are left as they were \\(numbers of the result are too large for it in float32"
+        message = f"step 2: state {state} would contain NaN or infinity: {left}"
         fails_and_changes_nothing(net, optimizer, result, gb.NotFiniteError, message)
 
 
