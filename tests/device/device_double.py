@@ -8,6 +8,7 @@ counts, `device_cupy` makes the module around the array.
 """
 
 import operator
+from types import SimpleNamespace
 
 import cupy_names
 import numpy as np
@@ -228,7 +229,10 @@ for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"
     setattr(ndarray, f"__i{_name}__", _binary(_name, in_place=True))
 for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
     setattr(ndarray, f"__{_name}__", _binary(_name))
-for _name in ("shape", "dtype", "ndim", "size", "nbytes", "itemsize", "strides", "flags"):
+for _name in ("shape", "dtype", "ndim", "size", "nbytes", "itemsize", "strides"):
     setattr(ndarray, _name, property(lambda self, name=_name: getattr(self._host, name)))
+FLAGS = "c_contiguous", "f_contiguous", "owndata", "fnc", "forc"
+"""The flags that CuPy has: no array is read-only."""
+ndarray.flags = property(lambda self: SimpleNamespace(**{name: getattr(self._host.flags, name) for name in FLAGS}))
 for _name in ("neg", "pos", "abs", "invert"):
     setattr(ndarray, f"__{_name}__", lambda self, name=_name: run(getattr(operator, f"__{name}__"), (self,), {}))

@@ -759,6 +759,14 @@ def test_the_example_gives_sizes_that_are_open():
         taken(nodes, arrays, ("n", "t", 3))
 
 
+def test_an_input_without_sizes_has_no_fixed_batch():
+    """The sizes of a fixed one would be taken for the number of samples: (1, 12) for (N, 12)."""
+    nodes, arrays = [("Reshape", "x s", "y", {})], {"s": np.array([1, 12])}
+    assert taken(nodes, arrays, (1, 4, 3))(a(5, 4, 3)).shape == (5, 12)
+    with pytest.raises(UnsupportedError, match=r"samples along one axis, got \(1, 12\) from \(N, 4, 3\)"):
+        taken(nodes, arrays, (), example=a(1, 4, 3))
+
+
 def test_functions_are_inlined():
     body = [helper.make_node("Mul", ["u", "u"], ["v"]), helper.make_node("Tanh", ["v"], ["w"])]
     function = helper.make_function("own", "Square", ["u"], ["w"], body, [helper.make_opsetid("", 20)])

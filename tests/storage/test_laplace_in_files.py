@@ -173,6 +173,15 @@ def test_attributes_that_no_text_shows_count(path):
         gb.load_result(path, other)
 
 
+def test_a_text_that_differs_by_an_address_alone_makes_no_other_network(path, monkeypatch):
+    monkeypatch.setattr(Scaled, "__repr__", object.__repr__)
+    net, other = (network(activation=lambda: Scaled(1.0)) for _ in range(2))
+    assert repr(net) != repr(other)
+    saved = made(net=net)
+    gb.save(saved, path)
+    assert numbers(gb.load_result(path, other)) == numbers(saved)
+
+
 def test_equal_networks_count_as_equal_however_they_were_made(path):
     gb.save(made(dtype="float32", net=network(dtype=None)), path)
     gb.load_result(path, network(dtype="float32"))

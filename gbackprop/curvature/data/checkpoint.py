@@ -27,7 +27,7 @@ from gbackprop.losses.base import Loss
 from gbackprop.quantities.base import Quantity
 from gbackprop.quantities.merging_rules import Pair
 
-FORMAT = 2
+FORMAT = 3
 
 HEADER = {"call": dict, "entropy": list, "done": int, "samples": int, "divisor": str, "sums": list}
 """The fields of the header beside the format's number, and their types."""
@@ -175,4 +175,5 @@ def _unpacked(before: Any, parts: Mapping[str, np.ndarray]) -> Any:
 
 
 def _named(name: str, part: Any) -> str:
-    return f"{name}, {part!r}" if name.startswith("layer") else f"the {name}"
+    """Return the name of a part without its text, which may have an address."""
+    return f"{name}, {type(part).__name__}" if name.startswith("layer") else f"the {name}"
