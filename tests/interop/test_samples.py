@@ -76,6 +76,11 @@ REFUSED = {
     "squeezed batch": (lambda y, x: y.unsqueeze(1).squeeze(), "for each sample alone, but none for 3"),
     "squeezed to numbers": (lambda y, x: y[:, :1].squeeze(), "got a single number for each sample alone"),
     "mean": (lambda y, x: y - y.mean(0), f"mean: {PLACES}"),
+    "sum of products": (
+        lambda y, x: torch.einsum("ni,mi->mi", y, x), f"einsum: {PLACES}, got a sum over the samples"),
+    "diagonals": (
+        lambda y, x: torch.einsum("nii->ni", y[:, :, None] * x[:, None]),
+        "einsum: expected two tensors and 'a,b->c', or more than two, without repeated letters, got 'nii->ni'"),
     "attention": (
         lambda y, x: F.scaled_dot_product_attention(y, x, x),
         f"scaled_dot_product_attention: {PLACES}, got attention among samples"),
