@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -132,7 +132,10 @@ class Assembly(Building):
                      for node, val in shown.items()}  # fmt: skip
             runs.append(self.capture.run(x, self._unrun, needed, empty))
         for node in fixed:
-            self.values[node] = self._fixed(node, [run[node] for run in runs])
+            if _draws(node, runs[0]):  # though by chance all runs may have drawn the same
+                self.values[node] = self._refused(node, UnsupportedError("random numbers cannot be taken over"))
+            else:
+                self.values[node] = self._fixed(node, [run[node] for run in runs])
 
     def _unrun(self, *args: Any) -> torch.Tensor:
         return args[0] if args[2].startswith(DROPOUT) else args[0].new_empty(args[4], dtype=args[5])
@@ -156,8 +159,6 @@ class Assembly(Building):
         except UnsupportedError:
             return Size()
         value = rows_alike(values, layout)
-        if value is None and torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
-            return self._refused(node, UnsupportedError("random numbers cannot be taken over"))
         if value is None:
             return Size()
         name = self.capture.buffers.get(node, f"{path_of(node)}.{node.name}".strip("."))
@@ -297,6 +298,16 @@ def _unbatched(call: FunctionCall, name: str, layout: TensorLayout) -> str:
     """Return a tensor without samples as torch has it, where a layer took its first axis, of length 1, for these."""
     lacks = layout.axis is None and layout.shape == (1, *call.shape(name))
     return call.reshape(name, layout.shape) if lacks else name
+
+
+def _draws(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> bool:
+    """Return whether a call takes random numbers; dropout without any, as in evaluation mode, does not."""
+    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+        return False
+    before = torch.get_rng_state()
+    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+    node.target(*args, **kwargs)
+    return not torch.equal(before, torch.get_rng_state())
 
 
 def _places(value: Any) -> Iterator[Place]:

@@ -19,6 +19,7 @@ from gbackprop.kronecker import GroupedKronecker, Kronecker
 from gbackprop.losses.base import Loss
 from gbackprop.network.container import Container
 from gbackprop.quantities import Quantity, Statistic
+from gbackprop.quantities.kronecker import Factors
 from gbackprop.quantities.merging_rules import Summed
 from gbackprop.quantities.result import Result
 from gbackprop.testing.claims import NotGivenError
@@ -116,10 +117,11 @@ class Remade:
 
     def expected(self, quantity: Quantity, key: str, value: Any, given: Posed, old: str) -> Any:
         """Return what becomes of a factor, `key`, or of the whole value; None if nothing is known of it."""
+        known = isinstance(quantity, Factors) if key else is_shipped(quantity)  # other A and B may share a scale
+        if self.out != self.into and not known:
+            raise NotGivenError("how it changes with the scale of a parameter is not stated")
         if key:
             return self._factor(getattr(quantity, "convention", None), key, value)
-        if self.out != self.into and not is_shipped(quantity):
-            raise NotGivenError("how it changes with the scale of a parameter is not stated")
         first = all(each.reduction.name in ("sum", "batch") for each in quantity.statistics())
         scale, lead = (self.into / self.out) ** (1 if first else 2), per_sample(quantity, given)
         shape = given.network.parameter_shapes()[old]
@@ -127,7 +129,6 @@ class Remade:
             joint = self.into != 1 and vars(quantity).get("joint_bias")
             return None if self.old or joint else value * scale
         return self._moved(value.reshape(len(value) if lead else 1, shape[0], -1)) * scale
-
 
     def _factor(self, convention: Any, key: str, value: Any) -> Any:
         """Return what becomes of A or of B."""

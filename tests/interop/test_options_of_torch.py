@@ -66,6 +66,7 @@ OPTIONS = {
     "addmm": (lambda m, y: torch.addmm(m.v, y, m.square, beta=0.5, alpha=2), (6,)),
     "attention of parameters": (
         lambda m, y: y + F.scaled_dot_product_attention(m.square, m.square, m.square).sum(0), (6,)),
+    "evaluation mode, of numbers": (lambda m, y: y + F.rrelu(F.dropout(-torch.ones(6), training=False)), (6,)),
     "products of parameters": (
         lambda m, y: y[:, :3] @ (m.square.view(2, 3, 6) @ m.square.view(2, 6, 3)).sum(0), (6,)),
     "addmv": (lambda m, y: torch.addmv(y[:, 0], y, m.v, beta=0.5, alpha=2), (6,)),

@@ -496,6 +496,9 @@ REFUSED = {
     "always drops": (doing(lambda m, x: F.dropout(x)), f"{INNER}native_dropout: there is no layer and no row"),
     "random": (doing(lambda m, x: x + torch.randn_like(x)), f"{INNER}randn_like: there is no layer and no row"),
     "random numbers of no data": (doing(lambda m, x: x + torch.randn(4)), f"{INNER}randn: random numbers cannot be"),
+    "random numbers that are mostly the same": (
+        doing(lambda m, x: x * torch.bernoulli(torch.tensor([1 - 1e-6]))), f"{INNER}bernoulli: random numbers cannot be"
+    ),
     "random numbers for each sample": (
         doing(lambda m, x: F.gumbel_softmax(x)), f"{INNER}exponential: random numbers cannot be taken over"
     ),

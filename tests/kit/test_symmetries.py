@@ -381,6 +381,19 @@ def test_no_alarm_on_the_conventions_of_kfac(fisher, reduction):
         assert {name: judged.count(name) for name in scaled} == dict.fromkeys(scaled, count)
 
 
+@pytest.mark.parametrize("joint", [False, True])
+def test_no_alarm_on_factors_that_share_their_scale(joint):
+    """Of the closest product ‖A‖ = ‖B‖: where a weight is doubled, neither is that of KFAC."""
+    network = gb.Sequential(layers.Linear(4, 5), layers.ReLU(), layers.Linear(5, 3), rng=0, dtype="float64")
+    rng, asked = np.random.default_rng(0), [q.NearestKronecker(joint_bias=joint)]
+    batch = rng.standard_normal((6, 4)), rng.standard_normal((6, 3))
+    report = check_symmetries(network, losses.MSELoss(), *batch, quantities=asked, only=OF_WEIGHTS)
+    report.assert_ok()
+    verdicts = {row.claim: row.verdict for row in report.rows if row.method == "NearestKronecker"}
+    assert verdicts["linear layers split into two"] == verdicts["W₁ × 2, W₂ / 2"] == "not given"
+    assert verdicts["hidden units permuted"] == "ok"
+
+
 def test_what_is_no_network_is_a_row():
     (row,) = check_symmetries(None, losses.MSELoss(), np.zeros((2, 3)), np.zeros((2, 3))).rows
     assert (row.claim, row.verdict) == ("takes the batch", "FAILED")
