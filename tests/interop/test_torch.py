@@ -454,7 +454,7 @@ REFUSED = {
     "products of samples": (doing(lambda m, x: x @ x.T @ x), f"{INNER}matmul: expected that each sample is mapped by"),
     "a sum over samples": (
         doing(lambda m, x: torch.einsum("bi,cj->bij", x, x).sum(2)),
-        f"{INNER}einsum: expected that each sample is mapped by itself, with its numbers in one place, got a sum over the",
+        f"{INNER}einsum: expected that each sample is mapped by itself, with its numbers in one place, got a sum over",
     ),
     "one tensor": (
         doing(lambda m, x: torch.einsum("bi->bi", x)), f"{INNER}einsum: expected two tensors and 'a,b->c', or more than"
