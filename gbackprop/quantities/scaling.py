@@ -20,9 +20,9 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from typing import Any
 
+from gbackprop.calculus.several import of_inputs
 from gbackprop.kronecker import GroupedKronecker, Kronecker, with_factors
 from gbackprop.losses import Loss, MSELoss
-from gbackprop.calculus.several import of_inputs
 from gbackprop.quantities.base import Quantity, Scale
 from gbackprop.quantities.diagonal import BatchDiagGGN, BatchDiagHessian, DiagGGN, DiagGGNMC, DiagHessian
 from gbackprop.quantities.ekfac import EKFAC
