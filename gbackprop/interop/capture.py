@@ -218,8 +218,10 @@ def _capture(program: Any, module: torch.nn.Module) -> Capture:
             found.input = node
             found.symbol = node.meta["val"].shape[0].node.expr
             continue
-        values = program.state_dict if spec.target in program.state_dict else program.constants
-        found.tensors[node] = values[spec.target].detach()
+        value = (program.state_dict if spec.target in program.state_dict else program.constants)[spec.target]
+        if not isinstance(value, torch.Tensor):
+            raise at("", module, f"torch.export: expected tensors as constants, got a {type(value).__name__}")
+        found.tensors[node] = value.detach()
         if spec.kind is InputKind.PARAMETER:
             found.parameters[node] = names.get(id(module.get_parameter(spec.target)), spec.target)
         elif spec.kind is InputKind.BUFFER:

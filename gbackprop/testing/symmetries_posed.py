@@ -20,6 +20,7 @@ from gbackprop.losses.base import Loss
 from gbackprop.network.container import Container
 from gbackprop.quantities import Quantity, Statistic
 from gbackprop.quantities.kronecker import Factors
+from gbackprop.quantities.kronecker_error import BlockError
 from gbackprop.quantities.merging_rules import Summed
 from gbackprop.quantities.result import Result
 from gbackprop.testing.claims import NotGivenError
@@ -79,11 +80,13 @@ class Posed:
 
 
 def arrays_of(part: Result) -> Values:
-    """Return host arrays by name: "0.weight", "0.weight/A"; of matrices in an eigenbasis their traces."""
+    """Return host arrays by name: "0.weight", "0.weight/A"; of matrices in an eigenbasis traces, of errors ‖G‖."""
     found: dict[str, Any] = {}
     for name, value in (part.values[0] if part.values else {**part.gradient, "loss": part.loss}).items():
         if isinstance(value, Kronecker | GroupedKronecker):
             found |= {f"{name}/{key}": a for key, a in (("A", value.A), ("B", value.B)) if a is not None}
+        elif isinstance(value, BlockError):
+            found[name] = np.array(value.norm)
         else:
             found[name] = value.trace() if hasattr(value, "to_dense") else value
     return {name: asnumpy(value) for name, value in found.items()}
@@ -126,7 +129,7 @@ class Remade:
         scale, lead = (self.into / self.out) ** (1 if first else 2), per_sample(quantity, given)
         shape = given.network.parameter_shapes()[old]
         if pairs(quantity) or value.ndim != len(shape) + lead:  # a norm or trace, the same for entries in any order
-            joint = self.into != 1 and vars(quantity).get("joint_bias")
+            joint = self.into != 1 and vars(vars(quantity).get("of", quantity)).get("joint_bias")
             return None if self.old or joint else value * scale
         return self._moved(value.reshape(len(value) if lead else 1, shape[0], -1)) * scale
 

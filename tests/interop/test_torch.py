@@ -499,6 +499,10 @@ REFUSED = {
     "random numbers that are mostly the same": (
         doing(lambda m, x: x * torch.bernoulli(torch.tensor([1 - 1e-6]))), f"{INNER}bernoulli: random numbers cannot be"
     ),
+    "random numbers of a generator": (
+        doing(lambda m, x: x + torch.randn(4, generator=torch.Generator())),
+        "expected tensors as constants, got a Generator",
+    ),
     "random numbers for each sample": (
         doing(lambda m, x: F.gumbel_softmax(x)), f"{INNER}exponential: random numbers cannot be taken over"
     ),

@@ -394,6 +394,16 @@ def test_no_alarm_on_factors_that_share_their_scale(joint):
     assert verdicts["hidden units permuted"] == "ok"
 
 
+@pytest.mark.parametrize("of", [q.KFLR(), q.KFAC(fisher="exact", joint_bias=True)], ids=repr)
+def test_the_error_of_a_block_is_judged_by_the_norm_of_the_block(of):
+    network = gb.Sequential(layers.Linear(4, 5), layers.ReLU(), layers.Linear(5, 3), rng=0, dtype="float64")
+    batch = np.random.default_rng(0).standard_normal((2, 6, 4))
+    report = check_symmetries(network, losses.MSELoss(), batch[0], batch[1, :, :3], quantities=[q.KroneckerError(of)])
+    report.assert_ok()
+    judged = {row.claim for row in report.rows if row.method == "KroneckerError" and row.verdict == "ok"}
+    assert judged > {*OF_WEIGHTS}
+
+
 def test_what_is_no_network_is_a_row():
     (row,) = check_symmetries(None, losses.MSELoss(), np.zeros((2, 3)), np.zeros((2, 3))).rows
     assert (row.claim, row.verdict) == ("takes the batch", "FAILED")
