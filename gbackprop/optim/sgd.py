@@ -70,14 +70,14 @@ class SGD(Optimizer):
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Return all that a later step depends on, see `Optimizer`; v is 0 before a first step with momentum."""
-        parameters = self.network.parameters.items()
-        taken = {name: value for name, value in parameters if self.momentum and self.steps_of(name)}
-        zeros = {f"momentum/{name}": np.zeros(value.shape, value.dtype) for name, value in taken.items()}
-        return zeros | super().state_dict()
+        state = super().state_dict()
+        if not self.momentum:  # a step forgets v
+            return {key: value for key, value in state.items() if not key.startswith("momentum/")}
+        taken = {name: value for name, value in self.network.parameters.items() if self.steps_of(name)}
+        return {f"momentum/{name}": np.zeros(value.shape, value.dtype) for name, value in taken.items()} | state
 
     def _shapes(self, given: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-        shapes = super()._shapes(given).items()
-        return {key: shape for key, shape in shapes if self.momentum or key in given}  # a step without forgets it
+        return super()._shapes(given) if self.momentum else {}
 
 
 def _flag(name: str, value: Any) -> Any:

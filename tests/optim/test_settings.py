@@ -140,6 +140,14 @@ def test_the_state_after_a_new_momentum_goes_on_bit_for_bit(first, then, frozen)
         assert all(np.array_equal(net.parameters[name], value) for name, value in twin.parameters.items())
 
 
+def test_a_velocity_is_not_dropped_in_silence():
+    net = network()
+    optimizer = optim.SGD(net, 0.1, momentum=0.9)
+    train(net, optimizer, 2)
+    with pytest.raises(ValueError, match=r"unknown keys \['momentum/0.weight'"):
+        optim.SGD(net, 0.1).load_state_dict(optimizer.state_dict())
+
+
 def test_optimizers_are_copied_with_their_settings():
     for twin in (copy.deepcopy(adam(network())), pickle.loads(pickle.dumps(adam(network())))):
         assert (twin.lr, twin.betas, twin.steps) == (0.1, (0.9, 0.999), 0)

@@ -23,6 +23,9 @@ from gbackprop.testing.certificate.symbols import Gaussian, Logistic, recognized
 UNIT, TINY, INF = 2.0**-53, 5e-324, math.inf
 """The largest relative error of +, −, ×, / and √ in float64; the least number above 0; infinity."""
 
+MORE = 1 + 2.0**-40
+"""By how much a bound of an error is enlarged, as its computation is rounded itself."""
+
 LIBRARY = 8 * UNIT
 """The largest relative error that is assumed of exp, log, tanh, erf and their like: 4 units in the last place."""
 
@@ -81,7 +84,7 @@ class Enclosed:
         """Return a result, rounded by `unit`, if that is not 0; what underflows in floats is no more than TINY."""
         expr = None if self.expr is None else join(self.expr, *(other.expr for other in others))
         if unit:
-            err = (err + unit * (far(value) + err)) * (1 + 2.0**-40) + TINY
+            err = (err + unit * (far(value) + err)) * MORE + TINY
         return Enclosed(value, err, expr, self.path)
 
     @property
