@@ -52,7 +52,7 @@ def test_each_change_is_another_program():
 
 
 def test_an_edit_elsewhere_does_not_change_what_is_drawn():
-    whole, edited = ({*keys_of(list(changes("f.py", text)), 0).values()} for text in (SOURCE, f"first = 7{SOURCE}"))
+    whole, edited = ({*keys_of(list(changes("f.py", text)), 0).values()} for text in (SOURCE, f"first = 7\n{SOURCE}"))
     assert len(whole) == len(EXPECTED)
     assert len(edited - whole) == 1
     assert whole < edited

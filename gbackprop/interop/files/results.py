@@ -174,7 +174,8 @@ def _result_of(reader: Reader, tree: dict[str, Any], _: Any) -> Result:
         values.append(reader.mapping(quantity.name, part, "an array or a block", right))
     objective = None if tree["objective"] is None else loss_of(reader, "objective", tree["objective"])
     if "inputs" in tree:
-        gradient, *values = (of_inputs(_inputs_of(tree["inputs"]), each) for each in (gradient, *values))
+        inputs = _inputs_of(tree["inputs"])
+        gradient, *values = (of_inputs(inputs, each) for each in (gradient, *values))
     return Result(loss, output, gradient, quantities, values, objective, _scale_of(tree["scale"]))
 
 
